@@ -1,0 +1,101 @@
+/* kernel.h - a kernel as both targets see it: axes, index expressions, stages of statements in order.
+ *
+ * A kernel runs its row stages once per point of the parallel axes, its loop stages once per point of parallel x reduction axes.
+ * Lets of a row stage and accumulators are visible in all later stages; lets of a loop stage only within it. Bodies compute in
+ * float, int32_t or int64_t by the class of their dtype; storage dtypes convert in LOAD and STORE only. No statement has side
+ * effects but STORE and ACCUM, so a target may run points in any order and vectorize them. */
+#ifndef TRAINC_KERNEL_H
+#define TRAINC_KERNEL_H
+#include "ir.h"
+
+typedef uint32_t Ix;               /* index expression, hash-consed in the kernel; 0 none */
+typedef enum IxKind { IX_CONST, IX_AXIS, IX_ADD, IX_MUL, IX_DIV, IX_MOD, IX_LET, IX_MIN, IX_MAX } IxKind;
+typedef struct IxNode { IxKind kind; Ix a, b; int64_t value; int64_t lo, hi; } IxNode;
+        /* CONST value; AXIS value = axis number; LET value = let number (an integer let: gathered index); MUL, DIV, MOD by the constant
+         * `value` (floor semantics, value > 0); [lo, hi] is the proven range */
+typedef struct Cond { Ix ix; int64_t lo, hi, modulus; } Cond;
+        /* lo <= ix <= hi, and ix % modulus == 0 where modulus > 1 */
+
+typedef enum AxisRole { AXIS_PAR, AXIS_RED } AxisRole;
+typedef struct Axis { int64_t extent; AxisRole role; } Axis;
+typedef uint32_t Let;              /* number of a let-binding or accumulator; 0 none */
+typedef enum StmtKind { ST_CONST, ST_SCALAR, ST_INDEX, ST_LOAD, ST_MAP, ST_CAST, ST_SELECT, ST_RANDOM, ST_ACCUM, ST_STORE } StmtKind;
+typedef struct Stmt {
+    StmtKind kind;
+    Let dst;
+    DType dtype;                   /* of dst (STORE: of memory) */
+    OpCode op;                     /* MAP: its body; ACCUM: sum prod rmax rmin argmax argmin (args[1]: the index let of arg*) */
+    Let args[3];                   /* SELECT: conds hold ? args[0] : args[1] */
+    uint32_t param;                /* LOAD, STORE: parameter number; SCALAR: scalar parameter number; RANDOM: unused */
+    Ix ix;                         /* LOAD, STORE, RANDOM: element index; INDEX: the value */
+    const Cond *conds; uint32_t n_conds; /* LOAD: outside, the let is 0 and memory is not touched. STORE: outside, nothing happens */
+    double value; int64_t stream;  /* CONST; RANDOM */
+    LocId loc;
+} Stmt;
+typedef struct Stage { bool loops; Stmt *stmts; uint32_t n; } Stage; /* loops: over the reduction axes */
+
+typedef struct Param {             /* pointers into the arena, then scalars, in this order in the signature */
+    bool is_scalar; const char *scalar; DType dtype; bool is_read, is_written; int64_t elems; Value value;
+    bool is_workspace;
+} Param;
+
+typedef struct Tile {              /* GROUP_CONTRACT: D[b,m,n] = sum_k A[b,m,k] B[b,k,n]; element strides; the lets `acc`, axes 0..2 = b,m,n */
+    int64_t batch, m, n, k;
+    uint32_t a, b;                 /* params */
+    int64_t a_offset, a_batch, a_m, a_k, b_offset, b_batch, b_k, b_n;
+    uint32_t n_batch_axes;         /* strides of further batch axes, where batch is not one affine axis */
+    int64_t batch_dims[MAX_RANK], a_batch_strides[MAX_RANK], b_batch_strides[MAX_RANK];
+    Let acc;
+} Tile;
+typedef struct ConvTile { OpCode op; int rank; int64_t n, c, o, groups; int64_t in[3], out[3], k[3], strides[3], dilations[3], low[3], high[3]; uint32_t x, w; Let acc; } ConvTile;
+
+typedef enum KernelForm { FORM_POINTS, FORM_ROWS, FORM_TILE, FORM_CONV, FORM_SCATTER } KernelForm;
+typedef struct Kernel {
+    const char *name;              /* k12_gelu_add: number and what it does; equal kernels share one */
+    KernelForm form;               /* POINTS: no reduction axes. SCATTER: see lower_scatter */
+    Axis axes[2 * MAX_RANK]; uint32_t n_axes; /* parallel axes first, row-major; then reduction axes */
+    IxNode *ix; uint32_t n_ix;
+    Stage *stages; uint32_t n_stages;
+    Param *params; uint32_t n_params;
+    DType *let_type; uint32_t n_lets; /* by let number */
+    Tile tile; ConvTile conv;
+    const char *comment;           /* ONNX node names and kinds of origin */
+    uint64_t flops, bytes;
+    uint64_t workspace_bytes;
+    LocId *locs; uint32_t n_locs;
+} Kernel;
+
+/* lower.c: the kernel of a group. For CPU and GPU the same but for FORM_CONV (the CPU calls a library; GPUs get FORM_ROWS). */
+Kernel *kernel_lower(const Graph *, const Plan *, uint32_t group, bool for_gpu, Arena *);
+/* index.c */
+Ix ix_const(Kernel *, Arena *, int64_t);
+Ix ix_axis(Kernel *, Arena *, uint32_t axis);
+Ix ix_add(Kernel *, Arena *, Ix, Ix);
+Ix ix_mul(Kernel *, Arena *, Ix, int64_t);
+Ix ix_div(Kernel *, Arena *, Ix, int64_t);   /* simplified: (x*6 + y)/6 = x where 0 <= y < 6 */
+Ix ix_mod(Kernel *, Arena *, Ix, int64_t);
+bool ix_affine(const Kernel *, Ix, int64_t *constant, int64_t *coefficient /* n_axes */); /* false: DIV, MOD or LET inside */
+
+/* text: a growing string in an arena, shared by both targets */
+typedef struct Text { Arena *arena; char *s; size_t n, cap; } Text;
+void text_printf(Text *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* body.c: prints one statement as C, the one place that does; `t` says what differs */
+typedef struct BodyTarget {
+    const char *axis_name[2 * MAX_RANK];   /* expression of each axis */
+    const char *indent;
+    bool is_gpu;
+} BodyTarget;
+void body_print(const Graph *, const Kernel *, const Stmt *, const BodyTarget *, Text *);
+void body_index(const Kernel *, Ix, const BodyTarget *, Text *);
+
+/* the two printers: one kernel, and what stands before all kernels */
+void target_c_kernel(const Graph *, const Kernel *, Text *);
+void target_c_prelude(Text *);
+void target_hip_kernel(const Graph *, const Kernel *, Text *);
+void target_hip_prelude(Text *);
+typedef struct LaunchShape { uint32_t grid[3], block[3], lds_bytes; } LaunchShape;
+LaunchShape target_hip_launch(const Kernel *);
+/* clang driver (gpu_compile.c): the code object of HIP source for a target; false after a message in *error. */
+bool gpu_compile(const char *hip_path, const char *target, const char *co_path, const char *asm_path, Arena *, char **error);
+#endif

@@ -1,0 +1,36 @@
+/* frontend.h - from a .onnx file to a forward graph. Includes ir/ alone. */
+#ifndef TRAINC_FRONTEND_H
+#define TRAINC_FRONTEND_H
+#include "ir.h"
+
+typedef struct DimBinding { const char *name; int64_t value; } DimBinding; /* "batch" or "INPUT[AXIS]" */
+typedef struct FreezeRule { bool train; const char *glob; } FreezeRule;    /* in command-line order; later wins */
+typedef struct ImportOptions {
+    const char *path;
+    const DimBinding *dims; uint32_t n_dims;
+    const FreezeRule *freezes; uint32_t n_freezes;
+    const char *batch_dim;         /* --batch-dim; NULL: axis 0 where all inputs share it */
+    int64_t batch;                 /* --batch; 0: the bound batch dimension */
+    int64_t micro_batch;           /* samples the graph is built for; 0: batch */
+    bool batchnorm_train;
+    bool eval_only;                /* trainc eval: only the eval entry; nothing trains */
+} ImportOptions;
+
+typedef struct Model {             /* what the import learned besides the graph */
+    Graph *graph;                  /* output roots of `micro` (training mode) and `eval`; inputs; states with sources */
+    int64_t batch, micro_batch;    /* samples; batch_axis of the inputs says where */
+    bool samples_mix;              /* BatchNorm in training form: never split the batch on our own accord */
+    bool from_pytorch;             /* producer_name; decides the running variance */
+    const char *producer, *producer_version;
+    const char *const *output_names; uint32_t n_outputs;
+    const char *const *tensor_names; const Value *tensor_values; uint32_t n_tensors; /* ONNX value name -> micro-mode Value (losses on inner tensors) */
+    const Value *eval_values;      /* the same tensors in eval mode */
+} Model;
+
+/* Imports the model. All obstacles are collected in model->graph->diags; false where there is an error. The graph exists in any case.
+ * Weights stay in their files: states carry (file, offset, bytes). */
+bool model_import(const ImportOptions *, Model *);
+void model_free(Model *);
+/* The graph untouched, initializers replaced: reads `path`, writes `out`, weight bytes from `fetch` (NULL return: keep). */
+typedef const void *FetchFn(void *user, const char *name, uint64_t bytes);
+#endif

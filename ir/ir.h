@@ -1,0 +1,305 @@
+/* ir.h - the whole intermediate representation of trainc in one header.
+ *
+ * A Graph is one linear list of immutable, hash-consed nodes; operands always precede users, so an analysis is one loop up and
+ * autodiff one loop down. Types, attributes and locations are interned beside it. State (parameters, moments, ...) is named and
+ * functional: a root `update @w = %42` of an entry is the only write. Four entries are sets of roots over the same node list.
+ * Everything in a graph lives in its arena and is freed with it. Indices are stable, pointers into the lists are not: hold
+ * indices across an emit. Index 0 is "none" everywhere.
+ */
+#ifndef TRAINC_IR_H
+#define TRAINC_IR_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* ---------------------------------------------------------------- arena */
+
+typedef struct Arena Arena;
+typedef struct ArenaMark { void *block; size_t used; } ArenaMark;
+Arena *arena_new(void);
+void arena_free(Arena *);
+void *arena_alloc(Arena *, size_t bytes);                    /* zeroed, 16-byte aligned; no memory is fatal */
+void *arena_grow(Arena *, void *old, size_t old_bytes, size_t new_bytes); /* copies; old stays valid */
+char *arena_strdup(Arena *, const char *);
+char *arena_printf(Arena *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+ArenaMark arena_mark(Arena *);
+void arena_release(Arena *, ArenaMark);                      /* frees all that was allocated since the mark */
+
+/* ---------------------------------------------------------------- types */
+
+enum { MAX_RANK = 8 };
+typedef enum DType {
+    DT_NONE,
+#define DTYPE(id, ...) DT_##id,
+#include "dtype.def"
+#undef DTYPE
+    N_DTYPES
+} DType;
+typedef enum DTypeClass { CLASS_FLT = 1, CLASS_INT, CLASS_BOOL } DTypeClass;
+typedef struct DTypeInfo { const char *name; uint32_t bytes; DTypeClass cls; int onnx; const char *safetensors, *npy, *c_name; } DTypeInfo;
+extern const DTypeInfo dtype_info[N_DTYPES];
+DType dtype_from_onnx(int code);                             /* DT_NONE where we have no such type */
+DType dtype_from_name(const char *);                         /* "f32", ... */
+
+typedef uint32_t TypeId, AttrId, LocId, Value;
+typedef struct Type { uint8_t dtype, rank; int64_t dims[MAX_RANK]; } Type; /* dims past rank are 0 */
+
+/* ---------------------------------------------------------------- attributes */
+
+typedef enum AttrKey {
+    A_NONE,
+#define ATTR(id, ...) A_##id,
+#include "attr.def"
+#undef ATTR
+    N_ATTRS
+} AttrKey;
+typedef enum AttrKind { ATTR_INT = 1, ATTR_INTS, ATTR_FLOAT, ATTR_STR, ATTR_BYTES } AttrKind;
+typedef struct AttrField {
+    AttrKey key;
+    uint32_t n;                                              /* INTS: how many; BYTES: how many bytes */
+    union { int64_t i; double f; const int64_t *ints; const char *str; const void *bytes; } u;
+} AttrField;
+typedef struct Attr { uint32_t n; const AttrField *fields; } Attr; /* fields sorted by key */
+typedef struct AttrInfo { const char *name; AttrKind kind; } AttrInfo;
+extern const AttrInfo attr_info[N_ATTRS];
+/* field builders, for compound literals:  graph_attr(g, (AttrField[]){attr_int(A_AXIS, 1)}, 1) */
+static inline AttrField attr_int(AttrKey k, int64_t i) { return (AttrField){k, 1, {.i = i}}; }
+static inline AttrField attr_float(AttrKey k, double f) { return (AttrField){k, 1, {.f = f}}; }
+static inline AttrField attr_str(AttrKey k, const char *s) { return (AttrField){k, 1, {.str = s}}; }
+static inline AttrField attr_ints(AttrKey k, const int64_t *v, uint32_t n) { return (AttrField){k, n, {.ints = v}}; }
+static inline AttrField attr_bytes(AttrKey k, const void *b, uint32_t n) { return (AttrField){k, n, {.bytes = b}}; }
+
+/* ---------------------------------------------------------------- locations */
+
+typedef enum LocKind { LOC_NODE, LOC_GRADIENT, LOC_RECOMPUTE, LOC_CAST, LOC_LOSS, LOC_OPTIMIZER, LOC_CLIP, LOC_ACCUMULATE, N_LOC_KINDS } LocKind;
+typedef struct Loc {                                         /* LOC_NODE: the ONNX node; else "gradient of" parent, ... */
+    LocKind kind;
+    const char *name, *op, *scope;                           /* node name, ONNX op type, module path ("" where unknown) */
+    LocId parent;
+} Loc;
+
+/* ---------------------------------------------------------------- ops */
+
+typedef enum OpCode {
+    OP_NONE,
+#define MAP(name, ...) OP_##name,
+#define OP(name, ...) OP_##name,
+#define MACRO(name, ...) OP_##name,
+#include "op.def"
+    N_OPS
+} OpCode;
+typedef enum OpClass { OPC_NONE, OPC_NUM, OPC_FLT, OPC_INT, OPC_CMP, OPC_BOOL, OPC_SEL, OPC_TEST } OpClass;
+typedef enum CastClass { CAST_LOWER, CAST_FP32, CAST_ACC32, CAST_WIDEST, CAST_ANY } CastClass;
+typedef enum LowerClass { LOWER_LEAF, LOWER_VIEW, LOWER_MAP, LOWER_REDUCE, LOWER_CONTRACT, LOWER_SCATTER, LOWER_MACRO } LowerClass;
+typedef enum ScatterMode { SCATTER_ADD, SCATTER_SET, SCATTER_MUL, SCATTER_MIN, SCATTER_MAX } ScatterMode;
+
+typedef struct Graph Graph;
+/* The type of a result, or 0 after a diagnostic. `given` is what the caller asked for (0: none). */
+typedef TypeId ShapeFn(Graph *, OpCode, const Value *operands, uint32_t n, AttrId, TypeId given);
+/* Writes d loss / d operand into d[i], or 0 where none flows. */
+typedef void VjpFn(Graph *, Value v, Value dy, Value *d);
+typedef struct OpInfo {
+    const char *name;
+    int arity;                                               /* -1: any number */
+    OpClass cls;                                             /* maps only */
+    CastClass cast;
+    LowerClass lower;
+    uint32_t cost;
+    const char *body;                                        /* maps: C text */
+    const char *grad;                                        /* maps, macros: rules */
+    const char *expansion;                                   /* macros: a rule */
+    ShapeFn *shape;
+    VjpFn *vjp;                                              /* structured ops; NULL: no gradient */
+    uint32_t n_attrs;
+    AttrKey attrs[8];                                        /* the fields this op carries */
+} OpInfo;
+extern const OpInfo op_info[N_OPS];
+OpCode op_from_name(const char *);                           /* OP_NONE where there is none */
+
+/* ---------------------------------------------------------------- diagnostics */
+
+typedef enum DiagCode {
+    DIAG_NONE,
+#define DIAG(id, ...) id,
+#include "diag.def"
+#undef DIAG
+    N_DIAGS
+} DiagCode;
+typedef enum Severity { SEV_NOTE, SEV_WARNING, SEV_ERROR } Severity;
+typedef struct DiagInfo { const char *code; Severity severity; int exit_status; const char *format, *hint; } DiagInfo;
+extern const DiagInfo diag_info[N_DIAGS];
+typedef struct Diag { DiagCode code; LocId loc; const char *text, *hint; } Diag;
+typedef struct DiagList { Arena *arena; Diag *items; uint32_t n, cap; } DiagList;
+/* Collects; never prints or exits. Arguments fill the format of the row. Equal diagnostics are kept once. */
+void diag_add(Graph *, DiagCode, LocId, ...);
+void diag_hint(Graph *, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* replaces the last one's hint */
+bool diag_has_errors(const Graph *);
+int diag_exit_status(const Graph *);                         /* that of the first error; 0 where none */
+void diag_print(const Graph *, FILE *);                      /* all of them: "error[E_...]: text", node, op, module, hint */
+
+/* ---------------------------------------------------------------- graph */
+
+typedef struct Node {                                        /* immutable; equal nodes are one node */
+    uint16_t op, n_operands;
+    uint32_t operands;                                       /* first index in Graph.operands */
+    TypeId type;
+    AttrId attr;
+    LocId loc;                                               /* not part of identity: the first maker's */
+    uint32_t epoch;                                          /* part of identity: a recomputed copy is never merged back */
+} Node;
+
+typedef enum StateClass {
+    STATE_PARAM,       /* an initializer; `trains` says whether it does */
+    STATE_MASTER, STATE_OPTIMIZER, STATE_GRADIENT, STATE_COUNTER, STATE_PACKED, N_STATE_CLASSES
+} StateClass;
+typedef struct WeightSource { const char *file; uint64_t offset, bytes; const void *data; } WeightSource;
+        /* file bytes (offset from its start), or data in memory where file is NULL, or neither: `fill` */
+typedef struct State {
+    const char *name;
+    TypeId type;
+    StateClass cls;
+    bool trains, is_buffer;                                  /* is_buffer: the exporter says it is no parameter, or a running statistic */
+    WeightSource source;
+    double fill;                                             /* value of every element at open, where there is no source */
+    const char *of;                                          /* moments, gradients: the parameter they belong to, else NULL */
+} State;
+typedef struct Input { const char *name; TypeId type; int batch_axis; int64_t index_limit; LocId loc; } Input;
+        /* batch_axis -1: not split into samples. index_limit > 0: values must lie in [-limit, limit) (gather, labels) */
+
+typedef enum EntryKind { ENTRY_INIT, ENTRY_MICRO, ENTRY_APPLY, ENTRY_EVAL, N_ENTRIES } EntryKind;
+extern const char *const entry_name[N_ENTRIES];
+typedef struct Root { bool is_update; const char *name; Value value; } Root; /* update @name = value | output name = value */
+typedef struct Entry { Root *roots; uint32_t n, cap; } Entry;
+
+struct Graph {
+    Arena *arena;
+    const char *name;
+    Node *nodes; uint32_t n_nodes, cap_nodes;
+    Value *operands; uint32_t n_operands, cap_operands;
+    Type *types; uint32_t n_types, cap_types;
+    Attr *attrs; uint32_t n_attrs, cap_attrs;
+    Loc *locs; uint32_t n_locs, cap_locs;
+    State *states; uint32_t n_states, cap_states;            /* indices from 0, looked up by name */
+    Input *inputs; uint32_t n_inputs, cap_inputs;
+    Entry entries[N_ENTRIES];
+    DiagList diags;
+    LocId loc;                                               /* given to nodes that are emitted now */
+    uint32_t epoch;                                          /* likewise */
+    struct Interner *interner;                               /* hash tables; private to ir/graph.c */
+};
+
+Graph *graph_new(const char *name);
+void graph_free(Graph *);
+Graph *graph_copy_empty(const Graph *from);                  /* same name, states, inputs, locs, diags; no nodes, no roots */
+
+TypeId graph_type(Graph *, Type);
+TypeId graph_type_of(Graph *, DType, uint32_t rank, const int64_t *dims);
+AttrId graph_attr(Graph *, const AttrField *, uint32_t n);   /* copies; 0 where n is 0 */
+LocId graph_loc(Graph *, Loc);
+LocId graph_loc_derived(Graph *, LocKind, LocId parent);
+const char *graph_str(Graph *, const char *);                /* interned: equal strings are one pointer */
+
+/* graph_emit - the node op(operands), made or found. Infers the type through the op's shape rule (`given` where the row
+ *   says the type is given) and asserts that operands precede it. 0 after a diagnostic (a user's shapes do not fit) or
+ *   when an operand is 0: errors flow through, all are collected. */
+Value graph_emit(Graph *, OpCode, const Value *operands, uint32_t n, AttrId, TypeId given);
+static inline const Node *graph_node(const Graph *g, Value v) { return &g->nodes[v]; }
+static inline const Type *graph_type_at(const Graph *g, Value v) { return &g->types[g->nodes[v].type]; }
+static inline Value graph_operand(const Graph *g, Value v, uint32_t i) { return g->operands[g->nodes[v].operands + i]; }
+static inline OpCode graph_op(const Graph *g, Value v) { return (OpCode)g->nodes[v].op; }
+const AttrField *attr_find(const Graph *, Value, AttrKey);   /* NULL where the node has no such field */
+int64_t attr_i(const Graph *, Value, AttrKey, int64_t otherwise);
+double attr_f(const Graph *, Value, AttrKey, double otherwise);
+const char *attr_s(const Graph *, Value, AttrKey);
+const int64_t *attr_list(const Graph *, Value, AttrKey, uint32_t *n);
+int64_t type_elems(const Type *);                            /* 1 for rank 0; may be 0 */
+uint64_t type_bytes(const Type *);
+bool dims_equal(const Type *, const Type *);
+bool const_splat(const Graph *, Value, double *value);       /* const of one repeated element, through views that keep that */
+
+State *graph_state(const Graph *, const char *name);         /* NULL where there is none */
+State *graph_add_state(Graph *, State);                      /* name must be new */
+Input *graph_input(const Graph *, const char *name);
+Input *graph_add_input(Graph *, Input);
+void graph_add_root(Graph *, EntryKind, bool is_update, const char *name, Value);
+Root *graph_root(const Graph *, EntryKind, bool is_update, const char *name); /* NULL where there is none */
+/* marks[v] = true for every node that the roots of the entry reach; `marks` has n_nodes slots, arena-allocated */
+bool *graph_reachable(const Graph *, Arena *, EntryKind);
+/* Copies every node that any entry reaches through `map` (0 = not yet mapped) into `to`, and the roots. A pass sets map[v]
+ * beforehand, or gives `visit`, which returns the new value (0: copy as it is). */
+typedef Value VisitFn(void *pass, const Graph *from, Value v, Graph *to, const Value *map);
+void graph_rewrite(const Graph *from, Graph *to, VisitFn *visit, void *pass, Value *map);
+
+/* ---------------------------------------------------------------- builders (build.c) */
+
+/* All take and return Values of the current location; an operand 0 gives 0. */
+Value build_const(Graph *, TypeId, const void *elements);    /* row-major, storage dtype */
+Value build_splat(Graph *, TypeId, double);                  /* rank-0 const, expanded to the type */
+Value build_ints(Graph *, const int64_t *, uint32_t n);      /* i64 [n] */
+Value build_input(Graph *, const char *name);
+Value build_state(Graph *, const char *name);
+Value build_scalar(Graph *, const char *name, DType);        /* rank 0 */
+Value build_map(Graph *, OpCode, const Value *operands, uint32_t n); /* numpy broadcasting made explicit, then the op */
+Value build_unary(Graph *, OpCode, Value);
+Value build_binary(Graph *, OpCode, Value, Value);
+Value build_cast(Graph *, Value, DType);                     /* no node where it is that type already */
+Value build_reshape(Graph *, Value, uint32_t rank, const int64_t *dims);
+Value build_expand(Graph *, Value, uint32_t rank, const int64_t *dims); /* numpy's broadcast_to: adds leading axes */
+Value build_transpose(Graph *, Value, const int64_t *perm);
+Value build_slice(Graph *, Value, const int64_t *start, const int64_t *extent, const int64_t *step); /* step NULL: ones */
+Value build_pad(Graph *, Value, const int64_t *low, const int64_t *high, const int64_t *interior, double value);
+Value build_concat(Graph *, const Value *, uint32_t n, int64_t axis);
+Value build_reduce(Graph *, OpCode, Value, const int64_t *axes, uint32_t n); /* extents become 1 */
+Value build_mean(Graph *, Value, const int64_t *axes, uint32_t n);
+Value build_squeeze(Graph *, Value, const int64_t *axes, uint32_t n);
+Value build_dot(Graph *, Value a, Value b, bool ta, bool tb); /* broadcasts batch dims; folds them into m where b has none */
+Value build_iota(Graph *, TypeId, int64_t axis);
+Value build_gather(Graph *, Value, Value idx, int64_t axis);
+Value build_sum_to(Graph *, Value, const Type *dims);        /* adjoint of build_expand: sums down to those dims */
+
+/* ---------------------------------------------------------------- rules (rule.c) */
+
+/* S-expressions over a b c y dy (and any names the caller binds). Atoms: names, numbers, @field (copies that attribute of the
+ * context node), $field (its value as a literal). Forms: (op x ...), (let n x body), (mean x @axes), (square x), (C function).
+ * Numbers take the dtype of their peers; operands broadcast as in numpy. */
+typedef struct RuleBind { const char *name; Value value; } RuleBind;
+/* `context`: the node whose attributes @field and $field mean; 0 where none. 0 after a diagnostic. */
+Value rule_build(Graph *, const char *rule, const RuleBind *, uint32_t n, Value context);
+/* Splits "r1; r2; r3": the i-th part, or NULL past the end. */
+const char *rule_part(Arena *, const char *rules, uint32_t i);
+/* Does the graph at v match the pattern? Lower-case names bind (the same name, the same value), numbers match constants
+ * through expand and cast (relative 1e-6), commutative ops match both ways; `@name` after an op binds its attributes. */
+bool rule_match(const Graph *, const char *pattern, Value v, RuleBind *binds, uint32_t *n_binds, uint32_t cap);
+/* d of every operand of v, through the registry: rules of maps and macros, or the row's function. */
+void op_vjp(Graph *, Value v, Value dy, Value *d);
+Value macro_expand(Graph *, Value v);                        /* the expansion of the macro node v, over its operands */
+
+/* ---------------------------------------------------------------- verifier, text */
+
+bool graph_verify(Graph *, FILE *complaints);                /* structure: order, types re-inferred, attributes, roots */
+void graph_print(const Graph *, FILE *);
+Graph *graph_parse(const char *text, const char *file, FILE *errors); /* NULL after "file:line: what"; owner: caller */
+
+/* ---------------------------------------------------------------- interpreter */
+
+typedef struct Tensor { Type type; union { double *f; int64_t *i; void *p; } u; } Tensor; /* floats as double, others as int64 */
+typedef struct InterpEnv {                                   /* what leaves mean */
+    const Tensor *(*input)(void *user, const char *name);
+    const Tensor *(*state)(void *user, const char *name);
+    double (*scalar)(void *user, const char *name);
+    void *user;
+    uint64_t seed, step, micro;                              /* random */
+} InterpEnv;
+/* Evaluates what the roots of the entry need. results[i] is the value of root i; all in `arena`. false after a message. */
+bool interp_entry(const Graph *, EntryKind, const InterpEnv *, Arena *, Tensor *results, FILE *errors);
+/* One value by itself, where its leaves are constants only (shape folding): false where they are not, or it is too large. */
+bool interp_fold(const Graph *, Value, Arena *, Tensor *result, int64_t max_elems);
+Tensor tensor_from_bytes(Arena *, Type, const void *elements); /* widens storage */
+void tensor_to_bytes(const Tensor *, void *elements);        /* rounds to nearest even */
+void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+/* random: element e (row-major, e + micro * elements) of stream s at step t under seed k:
+ *   philox(counter {e>>2 low, e>>2 high, step, stream}, key {seed low, seed high})[e & 3] >> 8, times 2^-24 */
+
+#include "plan.h"
+#endif

@@ -1,0 +1,66 @@
+/* plan.h - what the passes decide and the code generators obey: which nodes form a kernel, in which order, at which byte.
+ *
+ * A Group is a set of nodes of one entry that become one kernel launch. Views, splats and iota belong to no group: they are
+ * index maps that each reader inlines (a node may so be evaluated in several groups). Legal forms:
+ *   MAP       maps only; every out has the dims `dims`
+ *   ROW       maps and reductions; all reductions reduce the axes `axes` of the dims `dims`; every member has the dims `dims`, or
+ *             those with the axes at extent 1 ("row level"), and so has every out. softmax and layer norm are of this form
+ *   REDUCE    one anchor whose domain is its own: sum/.. over anything, fold, conv*, dot of any form, scatter*; maps that feed it
+ *             (prologue, evaluated at the anchor's operand indices) and maps that follow (epilogue, dims of the anchor)
+ *   CONTRACT  anchor dot or conv*: operands are stored buffers or affine views of them; maps after it with the anchor's dims
+ *   SCATTER   anchor scatter*: base, then updates in index order
+ *   COPY      one value to another buffer
+ * A value that another group or a root needs is an `out` and has a Buffer; all else lives in registers. */
+#ifndef TRAINC_PLAN_H
+#define TRAINC_PLAN_H
+
+typedef enum GroupKind { GROUP_MAP, GROUP_ROW, GROUP_REDUCE, GROUP_CONTRACT, GROUP_SCATTER, GROUP_COPY, N_GROUP_KINDS } GroupKind;
+extern const char *const group_kind_name[N_GROUP_KINDS];
+
+typedef struct Group {
+    GroupKind kind;
+    EntryKind entry;
+    Value anchor;                                            /* 0 for MAP and ROW */
+    Value *nodes; uint32_t n_nodes;                          /* members in graph order, the anchor among them */
+    Value *outs; uint32_t n_outs;                            /* members that are stored */
+    Type dims;                                               /* MAP, ROW: the iteration space */
+    uint32_t n_axes; int64_t axes[MAX_RANK];                 /* ROW: the reduced axes */
+    uint64_t workspace_bytes; uint64_t workspace_offset;     /* scratch during the launch */
+} Group;
+
+typedef enum BufferClass {                                   /* plan.json's classes */
+    BUF_WEIGHTS, BUF_MASTER, BUF_OPTIMIZER, BUF_GRADIENTS, BUF_ACTIVATIONS, BUF_WORKSPACE, BUF_INPUTS, BUF_IO, N_BUFFER_CLASSES
+} BufferClass;
+extern const char *const buffer_class_name[N_BUFFER_CLASSES];
+
+typedef struct Buffer {                                      /* a range of the arena */
+    BufferClass cls;
+    TypeId type;
+    const char *symbol;                                      /* state, input or output name; NULL: internal */
+    Value constant;                                          /* a non-splat const to upload at open; else 0 */
+    uint64_t offset, bytes;                                  /* bytes rounded up to 256 */
+    EntryKind entry; uint32_t first, last;                   /* internal ones: live launches of the entry, inclusive */
+} Buffer;
+
+typedef struct EntryPlan {
+    uint32_t *order; uint32_t n;                             /* group indices, in launch order */
+    uint32_t *buffer_of;                                     /* per Value: buffer index + 1 where the value is read from; 0: nowhere */
+    uint32_t *out_buffer_of;                                 /* per Value: where its group stores it (differs for leaves only) */
+} EntryPlan;
+
+typedef struct Plan {
+    Group *groups; uint32_t n_groups;
+    Buffer *buffers; uint32_t n_buffers;
+    EntryPlan entries[N_ENTRIES];
+    uint64_t arena_bytes, lower_bound_bytes;                 /* lower bound: largest sum of live buffers at any launch */
+    uint64_t bytes[N_BUFFER_CLASSES];
+    uint64_t total_flops, recomputed_flops, moved_bytes;
+    int64_t batch, micro_batch, accumulation_steps;
+} Plan;
+
+/* Resolves views: the leaf or stored value that v reads, through reshape, transpose, expand, slice; 0 where a pad, concat, window,
+ * gather or map lies between. */
+Value plan_view_base(const Graph *, Value v);
+uint64_t group_flops(const Graph *, const Group *);
+uint64_t group_moved_bytes(const Graph *, const Plan *, const Group *);
+#endif

@@ -1,0 +1,81 @@
+/* program.h - the ABI between generated code and the runtime: a step as constant tables. Only generated code and runtime/ include it. */
+#ifndef TRAINC_PROGRAM_H
+#define TRAINC_PROGRAM_H
+#include "trainc.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+enum { TRAINC_ABI = 1 };
+typedef enum trainc_symbol_class { TRAINC_SYM_PARAM, TRAINC_SYM_MASTER, TRAINC_SYM_OPTIMIZER, TRAINC_SYM_GRADIENT, TRAINC_SYM_COUNTER, TRAINC_SYM_PACKED,
+    TRAINC_SYM_INPUT, TRAINC_SYM_OUTPUT, TRAINC_SYM_CONST } trainc_symbol_class;   /* the first six: the order of StateClass */
+
+typedef struct trainc_symbol {
+    const char *name;                 /* CONST: "" */
+    uint8_t cls, dtype, rank, trains, is_buffer;
+    int64_t dims[8];
+    uint64_t offset, bytes;           /* in the arena; bytes: elements alone, without padding */
+    double fill;                      /* no source: every element, at open */
+    const char *of;                   /* the parameter it belongs to, or NULL */
+    int32_t file;                     /* index into files, -1 none */
+    uint64_t file_offset;
+    const void *data;                 /* initial bytes inside the library, or NULL */
+    int32_t batch_axis;               /* INPUT: where samples lie; -1 none */
+    int64_t index_limit;              /* INPUT: values must lie in [-limit, limit), or be ignore_index for labels; 0: any */
+} trainc_symbol;
+
+typedef struct trainc_arg { const char *scalar; uint64_t offset, bytes; uint8_t dtype, access; } trainc_arg;
+        /* scalar NULL: arena + offset, access 1 r, 2 w, 3 rw; else a step scalar of dtype F32 or I64 (runtime/scalar.def) */
+
+/* A product or convolution that a library may take: raw result to arg `d`; host_epilogue then finishes in place. */
+typedef struct trainc_contraction {
+    uint8_t kind;                     /* 0 matmul, 1 conv, 2 conv_dx, 3 conv_dw */
+    uint8_t a_dtype, b_dtype, d_dtype;
+    uint8_t a_arg, b_arg, d_arg, scratch_arg; /* argument numbers; scratch 255: none */
+    uint8_t packed;                   /* bit 0: a, bit 1: b is in the library's own layout (made by a PACK launch) */
+    int rank; int64_t batch, m, n, k; /* matmul; strides in elements */
+    int64_t a_strides[3], b_strides[3], d_strides[3]; /* batch, row, column */
+    int64_t a_offset, b_offset;       /* elements */
+    int64_t groups, x_dims[5], w_dims[5], y_dims[5], strides[3], dilations[3], low[3], high[3]; /* conv: N C s.., O C/G k.., N O o.. */
+    uint64_t scratch_bytes, packed_bytes;
+} trainc_contraction;
+
+typedef void trainc_host_fn(void *const *args); /* args[i]: pointer to the buffer, or to the scalar's value */
+typedef struct trainc_kernel {
+    const char *name;
+    trainc_host_fn *host;             /* CPU: the whole kernel by own loops; NULL on GPU targets */
+    trainc_host_fn *host_epilogue;    /* CPU, with a contraction: what remains after the library call; NULL: nothing */
+    const trainc_contraction *contraction;
+    uint8_t is_pack;                  /* CPU: packs args[0] to args[1] for `contraction` (its b, or a) */
+} trainc_kernel;
+typedef struct trainc_launch { uint32_t kernel; uint32_t grid[3], block[3], lds_bytes; uint32_t first_arg, n_args; } trainc_launch;
+typedef struct trainc_entry { const trainc_launch *launches; uint32_t n; } trainc_entry;
+typedef struct trainc_image { const char *arch; const unsigned char *bytes; uint64_t n; } trainc_image;
+
+typedef struct trainc_plan {          /* per target kind: "cpu" or "hip" */
+    const char *device;
+    uint64_t arena_bytes;
+    const trainc_symbol *symbols; uint32_t n_symbols;
+    const trainc_kernel *kernels; uint32_t n_kernels;
+    const trainc_arg *args; uint32_t n_args;
+    trainc_entry entries[4];          /* init micro apply eval */
+    const trainc_image *images; uint32_t n_images; const char *source; /* HIP: code objects, and the source for hipRTC */
+} trainc_plan;
+
+struct trainc_program {
+    uint32_t abi;
+    const char *name, *version, *model; /* model: absolute path of the .onnx */
+    const char *optimizer, *loss;
+    int64_t batch, micro_batch, accumulation_steps, ignore_index;
+    int64_t tokens_per_sample;        /* label elements per sample: tokens/s; 1 where samples are meant */
+    uint8_t mean_counts_labels;       /* 1: counts come from labels; 0: from samples (or micro-batches: `output`) */
+    uint8_t samples_mix, labels_default_to_input; /* causal_lm: labels = the first integer input where not given */
+    const char *const *files; uint32_t n_files;   /* weight files, absolute */
+    const trainc_plan *plans; uint32_t n_plans;
+};
+
+/* Names that entries use. States: NAME (parameter), grad.NAME, m.NAME, v.NAME (moments), loss_sum, loss_count.
+ * apply's outputs: loss, grad_norm, count. eval's outputs: loss_sum, loss_count, and the model's outputs where kept. */
+#ifdef __cplusplus
+}
+#endif
+#endif
