@@ -13,6 +13,8 @@ typedef struct CodegenOptions {
     const char *cpu;               /* -march */
     const char *optimizer, *loss;
     uint64_t mem_limit_bytes;
+    int64_t ignore_index;
+    bool samples_mix;              /* go into the program table */
     bool verbose, plan_only;       /* plan_only: plan.json alone */
 } CodegenOptions;
 typedef struct PhaseTimes { double own_s, host_compile_s, gpu_compile_s; } PhaseTimes; /* own: all but external compilers */

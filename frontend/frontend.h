@@ -13,6 +13,7 @@ typedef struct ImportOptions {
     int64_t batch;                 /* --batch; 0: the bound batch dimension */
     int64_t micro_batch;           /* samples the graph is built for; 0: batch */
     bool batchnorm_train;
+    int bn_variance;               /* 0: unbiased where PyTorch made the model; 1: unbiased (pytorch), 2: population (onnx) */
     bool eval_only;                /* trainc eval: only the eval entry; nothing trains */
 } ImportOptions;
 

@@ -26,6 +26,9 @@ typedef struct PassOptions {
     /* Bytes of the packed form of operand `which` (0 a, 1 b/weights) of a contraction, 0: keep it plain. NULL: never pack. */
     uint64_t (*packed_bytes)(const Graph *, Value contraction, int which);
     uint64_t (*scratch_bytes)(const Graph *, Value contraction);   /* library scratch of a CONTRACT group; NULL: none */
+    const char *const *tensor_names; const Value *tensor_values, *eval_values; uint32_t n_tensors; /* ONNX value name -> node, in the graph passes_run is given: the loss pass runs first */
+    const char *const *output_names; uint32_t n_outputs;           /* the model's outputs, in its order */
+    bool loss_is_output;           /* set by the loss pass: the mean is over micro-batches, the batch is not split on our own accord */
 } PassOptions;
 
 /* What a pass is: it copies the graph (or changes the plan). Needs, gives and breaks are bits of PASS_PROPERTIES. */

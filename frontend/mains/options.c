@@ -1,0 +1,273 @@
+/* options.c - argv to Options, through getopt_long over the rows of options.def.
+ *
+ * All errors are reported, not the first alone; an unknown option gets the closest name. Repeatable options keep their order
+ * (--freeze and --train: later wins). */
+#include "options.h"
+#include "codegen.h"
+#include <ctype.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { C = COMMAND_COMPILE, P = COMMAND_PLAN, E = COMMAND_EVAL };
+typedef enum OptionId {
+#define OPTION(id, ...) OPT_##id,
+#include "options.def"
+#undef OPTION
+    N_OPTIONS
+} OptionId;
+typedef struct OptionInfo { const char *name; int letter; const char *argument; int commands; const char *help; } OptionInfo;
+static const OptionInfo option_info[N_OPTIONS] = {
+#define OPTION(id, ...) [OPT_##id] = {__VA_ARGS__},
+#include "options.def"
+#undef OPTION
+};
+enum { LONG_BASE = 1000 };
+
+static const char *command_text(Command c) {
+    switch (c) {
+    case COMMAND_COMPILE: return "trainc MODEL.onnx";
+    case COMMAND_PLAN: return "trainc plan MODEL.onnx";
+    case COMMAND_EVAL: return "trainc eval MODEL.onnx";
+    }
+    return "trainc";
+}
+
+void options_help(Command c, FILE *f) {
+    static const char *const what[] = {[COMMAND_COMPILE] = "compile a forward graph into a training-step library",
+        [COMMAND_PLAN] = "the same decisions, printed; nothing is generated",
+        [COMMAND_EVAL] = "the forward graph alone, once: outputs as .npy (-o DIR), or compared (--expect)"};
+    fprintf(f, "usage: %s [options]\n%s\n\n", command_text(c), what[c]);
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const OptionInfo *o = &option_info[i];
+        if (!(o->commands & (int)c)) continue;
+        char left[64];
+        if (o->letter) snprintf(left, sizeof left, "-%c, --%s %s", o->letter, o->name, o->argument ? o->argument : "");
+        else snprintf(left, sizeof left, "--%s %s", o->name, o->argument ? o->argument : "");
+        fprintf(f, "  %-30s %s\n", left, o->help);
+    }
+}
+
+uint64_t parse_size(const char *s) {
+    char *end;
+    double x = strtod(s, &end);
+    if (end == s || !(x > 0)) return 0;
+    static const char letters[] = "KMGT";
+    double unit = 1;
+    const char *at = *end ? strchr(letters, toupper((unsigned char)*end)) : NULL;
+    if (at) {
+        bool decimal = end[1] == 'B' || end[1] == 'b';
+        for (long i = 0; i <= at - letters; i++) unit *= decimal ? 1000.0 : 1024.0;
+        end += decimal ? 2 : 1;
+    }
+    x *= unit;
+    return *end || !(x >= 1 && x < 9e18) ? 0 : (uint64_t)x;
+}
+
+const char *format_bytes(Arena *a, uint64_t n) {
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double x = (double)n;
+    int i = 0;
+    for (; x >= 1024 && i < 4; i++) x /= 1024;
+    return arena_printf(a, i ? "%.2f %s" : "%.0f %s", x, unit[i]);
+}
+
+/* ---- values ---- */
+
+typedef struct Parse { Options *o; int errors; } Parse;
+
+static void complain(Parse *p, const char *text, const char *name, const char *value) {
+    fprintf(stderr, "trainc: --%s %s: %s\n", name, value ? value : "", text);
+    p->errors++;
+}
+
+static void *list_add(Arena *a, void *list, uint32_t n, size_t size) {
+    return arena_grow(a, list, n * size, (n + 1) * size);
+}
+
+static int64_t number(Parse *p, OptionId id, const char *s, int64_t least) {
+    char *end;
+    long long n = strtoll(s, &end, 10);
+    if (end == s || *end || n < least) {
+        complain(p, least > 0 ? "a positive whole number is wanted" : "a whole number is wanted", option_info[id].name, s);
+        return 0;
+    }
+    return n;
+}
+
+static double real(Parse *p, OptionId id, const char *s) {
+    char *end;
+    double x = strtod(s, &end);
+    if (end == s || *end || !(x >= 0)) complain(p, "a number is wanted", option_info[id].name, s);
+    return x;
+}
+
+static void add_dims(Parse *p, const char *arg) {
+    Options *o = p->o;
+    char *save = NULL, *list = arena_strdup(o->arena, arg);
+    for (char *item = strtok_r(list, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
+        char *eq = strrchr(item, '='), *end = NULL;
+        long long n = eq ? strtoll(eq + 1, &end, 10) : 0;
+        if (!eq || eq == item || end == eq + 1 || *end || n < 1) {
+            complain(p, "NAME=N with a positive N is wanted", "dim", item);
+            continue;
+        }
+        *eq = 0;
+        o->dims = list_add(o->arena, o->dims, o->n_dims, sizeof *o->dims);
+        o->dims[o->n_dims++] = (DimBinding){item, n};
+    }
+}
+
+static void add_freeze(Parse *p, const char *glob, bool train) {
+    Options *o = p->o;
+    o->freezes = list_add(o->arena, o->freezes, o->n_freezes, sizeof *o->freezes);
+    o->freezes[o->n_freezes++] = (FreezeRule){train, glob};
+}
+
+static void add_file(Parse *p, OptionId id, const char *arg, NamedFile **list, uint32_t *n) {
+    char *item = arena_strdup(p->o->arena, arg), *eq = strchr(item, '=');
+    if (!eq || eq == item || !eq[1]) {
+        complain(p, "NAME=FILE is wanted", option_info[id].name, arg);
+        return;
+    }
+    *eq = 0;
+    *list = list_add(p->o->arena, *list, *n, sizeof **list);
+    (*list)[(*n)++] = (NamedFile){item, eq + 1};
+}
+
+static void add_targets(Parse *p, const char *arg) {
+    Options *o = p->o;
+    char *save = NULL, *list = arena_strdup(o->arena, arg);
+    for (char *item = strtok_r(list, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
+        const char *name;
+        if (!target_known(item, &name)) {
+            complain(p, "no such target; known are cpu, gfx90a, gfx942, gfx1100, gfx1151, mi250x, mi300a, mi300x, mi395, strix-halo, 7900xtx", "target", item);
+            continue;
+        }
+        bool have = false;
+        for (uint32_t i = 0; i < o->n_targets; i++) have |= !strcmp(o->targets[i], name);
+        if (!have && o->n_targets < MAX_TARGETS) o->targets[o->n_targets++] = name;
+    }
+}
+
+static bool one_of(Parse *p, OptionId id, const char *value, const char *const *choices) {
+    for (; *choices; choices++)
+        if (!strcmp(value, *choices)) return true;
+    complain(p, "not one of the choices (see --help)", option_info[id].name, value);
+    return false;
+}
+#define CHOICE(id, value, ...) one_of(p, id, value, (const char *const[]){__VA_ARGS__, NULL})
+
+static void take(Parse *p, OptionId id, const char *arg) {
+    Options *o = p->o;
+    switch (id) {
+    case OPT_OUT: o->out = arg; break;
+    case OPT_MEM:
+        o->mem_bytes = parse_size(arg);
+        if (!o->mem_bytes) complain(p, "not a size (128G, 512MB, 1000000)", "mem", arg);
+        break;
+    case OPT_TARGET: add_targets(p, arg); break;
+    case OPT_DIM: add_dims(p, arg); break;
+    case OPT_BATCH_DIM: o->batch_dim = arg; break;
+    case OPT_BATCH: o->batch = number(p, id, arg, 1); break;
+    case OPT_MICRO: o->micro_batch = strcmp(arg, "auto") ? number(p, id, arg, 1) : 0; break;
+    case OPT_LOSS: o->loss = arg; break;
+    case OPT_IGNORE: o->ignore_index = number(p, id, arg, INT64_MIN); break;
+    case OPT_OPTIMIZER: o->optimizer = arg; break;
+    case OPT_PRECISION: CHOICE(id, arg, "fp32"); break;
+    case OPT_REMAT: CHOICE(id, arg, "none", "auto"); break;
+    case OPT_FREEZE: add_freeze(p, arg, false); break;
+    case OPT_TRAIN: add_freeze(p, arg, true); break;
+    case OPT_BATCHNORM: o->batchnorm_train = CHOICE(id, arg, "graph", "train") && !strcmp(arg, "train"); break;
+    case OPT_BN_VARIANCE: o->bn_variance = !CHOICE(id, arg, "pytorch", "onnx") ? 0 : arg[0] == 'p' ? 1 : 2; break;
+    case OPT_EMIT: o->emit = arg; break;
+    case OPT_CPU: o->cpu = arg; break;
+    case OPT_DATA: add_file(p, id, arg, &o->data, &o->n_data); break;
+    case OPT_EXPECT: add_file(p, id, arg, &o->expect, &o->n_expect); break;
+    case OPT_RTOL: o->rtol = real(p, id, arg); break;
+    case OPT_ATOL: o->atol = real(p, id, arg); break;
+    case OPT_ENGINE: CHOICE(id, arg, "cpu", "interp"); o->engine = arg; break;
+    case OPT_VERBOSE: o->verbose = true; break;
+    case OPT_HELP: o->help = true; break;
+    case N_OPTIONS: break;
+    }
+}
+
+/* ---- names that are nearly right ---- */
+
+static unsigned distance(const char *a, const char *b) {
+    unsigned row[64];
+    size_t n = strlen(b);
+    if (n >= 63) return 99;
+    for (unsigned j = 0; j <= n; j++) row[j] = j;
+    for (unsigned i = 1; a[i - 1]; i++) {
+        unsigned diagonal = row[0];
+        row[0] = i;
+        for (unsigned j = 1; j <= n; j++) {
+            unsigned best = diagonal + (a[i - 1] != b[j - 1]);
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[n];
+}
+
+static void unknown_option(Parse *p, const char *arg) {
+    char name[64];
+    snprintf(name, sizeof name, "%s", arg + strspn(arg, "-"));
+    name[strcspn(name, "=")] = 0;
+    int best = -1;
+    unsigned least = 4;
+    for (int i = 0; i < N_OPTIONS; i++) {
+        unsigned d = distance(name, option_info[i].name);
+        if ((option_info[i].commands & (int)p->o->command) && d < least) least = d, best = i;
+    }
+    fprintf(stderr, "trainc: unknown option %s", arg);
+    if (best >= 0) fprintf(stderr, "; did you mean --%s?", option_info[best].name);
+    fputc('\n', stderr);
+    p->errors++;
+}
+
+static uint32_t long_options(Command c, struct option *out) {
+    uint32_t n = 0;
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (option_info[i].commands & (int)c)
+            out[n++] = (struct option){option_info[i].name, option_info[i].argument ? required_argument : no_argument, NULL, LONG_BASE + i};
+    out[n] = (struct option){0};
+    return n;
+}
+
+static OptionId option_of(int code) {
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (code == LONG_BASE + i || (option_info[i].letter && code == option_info[i].letter)) return (OptionId)i;
+    return N_OPTIONS;
+}
+
+static void finish(Parse *p, int argc, char **argv) {
+    Options *o = p->o;
+    if (o->help) return;
+    if (optind < argc) o->model = argv[optind++];
+    else if (!p->errors) fprintf(stderr, "trainc: a model is missing: %s (see --help)\n", command_text(o->command)), p->errors++;
+    for (; optind < argc; optind++) fprintf(stderr, "trainc: one model at a time: what is %s?\n", argv[optind]), p->errors++;
+    if (!o->n_targets) o->targets[o->n_targets++] = "cpu";
+}
+
+bool options_parse(Options *o, Command command, int argc, char **argv) {
+    *o = (Options){.arena = o->arena, .command = command, .ignore_index = -100, .optimizer = "adamw", .cpu = "native",
+        .engine = "cpu", .rtol = 1e-4, .atol = 1e-5};
+    Parse p = {o, 0};
+    struct option longs[N_OPTIONS + 1];
+    long_options(command, longs);
+    opterr = 0;
+    optind = 1;
+    for (int code; (code = getopt_long(argc, argv, ":o:vh", longs, NULL)) != -1;) {
+        OptionId id = option_of(code);
+        if (code == ':') complain(&p, "an argument is missing", argv[optind - 1] + strspn(argv[optind - 1], "-"), NULL);
+        else if (id == N_OPTIONS || !(option_info[id].commands & (int)command)) unknown_option(&p, argv[optind - 1]);
+        else take(&p, id, optarg);
+    }
+    finish(&p, argc, argv);
+    return p.errors == 0;
+}

@@ -1,0 +1,90 @@
+/* step.c - model and options to a planned step.
+ *
+ * The graph is built for one micro-batch, so trying another means importing again: a matter of milliseconds, since weights stay
+ * in their files. The batch is never split on our own accord where samples mix or where the loss is the model's own output. */
+#include "step.h"
+#include "codegen.h"
+#include <stdlib.h>
+#include <string.h>
+
+void step_free(PlannedStep *s) {
+    if (s->passes.g && s->passes.g != s->model.graph) graph_free(s->passes.g);
+    model_free(&s->model);
+    *s = (PlannedStep){0};
+}
+
+static bool import(PlannedStep *s, const Options *o, int64_t micro) {
+    ImportOptions io = {.path = o->model, .dims = o->dims, .n_dims = o->n_dims, .freezes = o->freezes, .n_freezes = o->n_freezes,
+        .batch_dim = o->batch_dim, .batch = o->batch, .micro_batch = micro, .batchnorm_train = o->batchnorm_train,
+        .bn_variance = o->bn_variance};
+    return model_import(&io, &s->model);
+}
+
+static const char *dump_dir(const Options *o) {
+    if (!o->emit || !strstr(o->emit, "tir") || !o->out) return NULL;
+    return arena_printf(o->arena, "%s/emit", o->out);
+}
+
+static bool run_passes(PlannedStep *s, const Options *o, bool for_gpu) {
+    const char *fuel = getenv("TRAINC_FUEL");
+    s->options = (PassOptions){.loss = o->loss, .ignore_index = o->ignore_index, .optimizer = o->optimizer,
+        .batch = s->model.batch, .micro_batch = s->model.micro_batch, .for_gpu = for_gpu, .verbose = o->verbose,
+        .dump_dir = dump_dir(o), .fuel = fuel ? strtoll(fuel, NULL, 10) : -1,
+        .tensor_names = s->model.tensor_names, .tensor_values = s->model.tensor_values, .eval_values = s->model.eval_values,
+        .n_tensors = s->model.n_tensors, .output_names = s->model.output_names, .n_outputs = s->model.n_outputs,
+        .packed_bytes = for_gpu ? NULL : cpu_packed_bytes, .scratch_bytes = for_gpu ? NULL : cpu_scratch_bytes};
+    s->passes = (PassContext){.g = s->model.graph, .plan = &s->plan, .arena = o->arena, .options = &s->options, .log = stderr};
+    return passes_run(&s->passes, NULL);
+}
+
+static const Graph *graph_of(const PlannedStep *s) { return s->passes.g ? s->passes.g : s->model.graph; }
+
+/* One attempt: 0, or the exit status after its diagnostics were printed. */
+static int attempt(PlannedStep *s, const Options *o, bool for_gpu, int64_t micro) {
+    bool ok = import(s, o, micro) && run_passes(s, o, for_gpu);
+    const Graph *g = graph_of(s);
+    if (g && (!ok || g->diags.n)) diag_print(g, stderr);
+    if (ok) return 0;
+    int status = g ? diag_exit_status(g) : 0;
+    return status ? status : 1;
+}
+
+static int64_t smaller_divisor(int64_t n, int64_t of) {
+    for (int64_t d = of - 1; d > 0; d--)
+        if (n % d == 0) return d;
+    return 0;
+}
+
+static int refuse(const PlannedStep *s, const Options *o, uint64_t budget, uint64_t smallest) {
+    fprintf(stderr, "error[E_DOES_NOT_FIT]: the step needs %s (%llu bytes), the budget is %s (%llu bytes)\n",
+        format_bytes(o->arena, s->plan.arena_bytes), (unsigned long long)s->plan.arena_bytes, format_bytes(o->arena, budget), (unsigned long long)budget);
+    fprintf(stderr, "  smallest budget that would do: --mem %llu\n  largest terms:", (unsigned long long)smallest);
+    bool done[N_BUFFER_CLASSES] = {0};
+    for (int i = 0; i < 3; i++) {
+        int best = -1;
+        for (int c = 0; c < N_BUFFER_CLASSES; c++)
+            if (!done[c] && s->plan.bytes[c] && (best < 0 || s->plan.bytes[c] > s->plan.bytes[best])) best = c;
+        if (best < 0) break;
+        done[best] = true;
+        fprintf(stderr, "%s %s %s", i ? "," : "", buffer_class_name[best], format_bytes(o->arena, s->plan.bytes[best]));
+    }
+    fprintf(stderr, "\n  hint: %s--optimizer sgd and --freeze shrink the state; shorter sequences or smaller images the activations\n",
+        s->plan.micro_batch > 1 ? "--micro-batch 1, " : "");
+    return 3;
+}
+
+int step_plan(PlannedStep *s, const Options *o, bool for_gpu, uint64_t budget) {
+    *s = (PlannedStep){0};
+    int status = attempt(s, o, for_gpu, o->micro_batch);
+    if (status || !budget || s->plan.arena_bytes <= budget) return status;
+    uint64_t smallest = s->plan.arena_bytes;
+    bool may_split = !o->micro_batch && !s->model.samples_mix && !s->options.loss_is_output;
+    int64_t batch = s->model.batch;
+    for (int64_t micro = batch; may_split && (micro = smaller_divisor(batch, micro)) > 0;) {
+        step_free(s);
+        if ((status = attempt(s, o, for_gpu, micro))) return status;
+        if (s->plan.arena_bytes < smallest) smallest = s->plan.arena_bytes;
+        if (s->plan.arena_bytes <= budget) return 0;
+    }
+    return refuse(s, o, budget, smallest);
+}
