@@ -88,6 +88,13 @@ typedef struct BodyTarget {
 } BodyTarget;
 void body_print(const Graph *, const Kernel *, const Stmt *, const BodyTarget *, Text *);
 void body_index(const Kernel *, Ix, const BodyTarget *, Text *);
+/* Names in bodies: param n is `p<n>`, let n is `v<n>` (declared by the statement that makes it; a STORE's and an ACCUM's dst is not
+ * declared), accumulator n is `v<n>` too, and argmax/argmin n keeps its best value in `b<n>` and its index in `v<n>`. A frame
+ * declares accumulators before the loop; a target that splits the loop among threads merges their partials in a fixed order. */
+const char *body_ctype(DType);                                    /* what a let of that dtype is in C: float, int32_t, int64_t */
+void body_accum_init(const Kernel *, const Stmt *accum, const BodyTarget *, Text *);  /* "float v5 = 0.0f;" with the op's identity */
+/* v5 = v5 (op) `value`; arg*: takes `value` as the index and `best` as the value where it is better (ties: the smaller index). */
+void body_accum_merge(const Kernel *, const Stmt *accum, const char *value, const char *best, const BodyTarget *, Text *);
 
 /* the two printers: one kernel, and what stands before all kernels */
 void target_c_kernel(const Graph *, const Kernel *, Text *);
