@@ -41,4 +41,9 @@ extern const uint32_t n_passes;
 /* Runs the named passes ("simplify,match,autodiff") or, where names is NULL, the whole pipeline for these options. Verifies after each.
  * Replaces ctx->g. false after diagnostics (in ctx->g->diags) or a fault (reproducer written, named in the log). */
 bool passes_run(PassContext *, const char *names);
+/* Reads "loss=mse:y optimizer=sgd ignore_index=-100 batch=8 micro_batch=4 forward_only=1 fuel=9 ..." over *o. false: an unknown word. */
+bool pass_options_parse(const char *text, Arena *, PassOptions *o);
+/* A text file may say how it wants to be run in its first comment lines, "; passes: NAMES" and "; options: ...": returns the names
+ * (NULL where it does not say, or says it wrongly) and sets the options. Reproducers are such files. */
+const char *passes_from_header(const char *text, Arena *, PassOptions *o);
 #endif
