@@ -41,6 +41,11 @@ typedef struct DTypeInfo { const char *name; uint32_t bytes; DTypeClass cls; int
 extern const DTypeInfo dtype_info[N_DTYPES];
 DType dtype_from_onnx(int code);                             /* DT_NONE where we have no such type */
 DType dtype_from_name(const char *);                         /* "f32", ... */
+/* One element in storage form: floats round to nearest even, integers wrap, a float to an integer truncates. */
+double elem_load(DType, const void *at);
+int64_t elem_load_int(DType, const void *at);                /* integers and bool only: exact */
+void elem_store(DType, void *at, double);
+void elem_store_int(DType, void *at, int64_t);
 
 typedef uint32_t TypeId, AttrId, LocId, Value;
 typedef struct Type { uint8_t dtype, rank; int64_t dims[MAX_RANK]; } Type; /* dims past rank are 0 */
@@ -216,6 +221,7 @@ const int64_t *attr_list(const Graph *, Value, AttrKey, uint32_t *n);
 int64_t type_elems(const Type *);                            /* 1 for rank 0; may be 0 */
 uint64_t type_bytes(const Type *);
 bool dims_equal(const Type *, const Type *);
+const char *type_text(Graph *, const Type *);                /* "f32[2,3]", in the graph's arena */
 bool const_splat(const Graph *, Value, double *value);       /* const of one repeated element, through views that keep that */
 
 State *graph_state(const Graph *, const char *name);         /* NULL where there is none */

@@ -1,0 +1,15 @@
+/* op_functions.h - the functions that rows of op.def name: shape_NAME (shape*.c) and vjp_NAME (vjp.c).
+ *
+ * Declared from the registry itself; a row that names a new one needs only its definition. vjp `none` is NULL in the table.
+ */
+#ifndef TRAINC_OP_FUNCTIONS_H
+#define TRAINC_OP_FUNCTIONS_H
+#include "ir.h"
+
+ShapeFn shape_map; /* every MAP row */
+#define OP(name, arity, cast, cost, lower, shape, vjp, ...) \
+    ShapeFn shape_##shape;                                  \
+    VjpFn vjp_##vjp;
+#define MACRO(name, arity, cast, cost, shape, ...) ShapeFn shape_##shape;
+#include "op.def"
+#endif
