@@ -1,0 +1,59 @@
+/* trainc.c - the main of `trainc`: picks the command. */
+#include "options.h"
+#include "run.h"
+#include "trainc.h"
+#include <string.h>
+
+static const char usage[] =
+    "usage: trainc MODEL.onnx [-o DIR] [options]     compile a forward graph into a training-step library\n"
+    "       trainc plan MODEL.onnx [options]         the same decisions, printed\n"
+    "       trainc run DIR --data NAME=FILE ...      train: data in, log lines and checkpoints out\n"
+    "       trainc eval MODEL.onnx --data NAME=FILE  the forward graph alone, once\n"
+    "       trainc doctor                            what this machine can run, and why not more\n"
+    "       trainc --version | --help | help COMMAND\n";
+
+static int help(const char *command) {
+    if (!command) fputs(usage, stdout);
+    else if (!strcmp(command, "compile")) options_help(COMMAND_COMPILE, stdout);
+    else if (!strcmp(command, "plan")) options_help(COMMAND_PLAN, stdout);
+    else if (!strcmp(command, "eval")) options_help(COMMAND_EVAL, stdout);
+    else if (!strcmp(command, "run")) return trainc_run_main(2, (char *[]){"run", "--help", NULL});
+    else if (!strcmp(command, "doctor")) puts("usage: trainc doctor\nsays what this machine can run, and why not more: compilers, devices, memory");
+    else {
+        fprintf(stderr, "trainc: no such command: %s\n%s", command, usage);
+        return 2;
+    }
+    return 0;
+}
+
+static int compile_or_help(Command command, int argc, char **argv) {
+    Options o = {.arena = arena_new()};
+    int status = 2;
+    if (options_parse(&o, command, argc, argv)) {
+        status = 0;
+        if (o.help && command == COMMAND_COMPILE) fputs(usage, stdout), fputc('\n', stdout);
+        if (o.help) options_help(command, stdout);
+        else if (command == COMMAND_COMPILE) status = command_compile(&o);
+        else status = command == COMMAND_PLAN ? command_plan(&o) : command_eval(&o);
+    }
+    arena_free(o.arena);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    const char *first = argc > 1 ? argv[1] : "";
+    if (argc < 2) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    if (!strcmp(first, "--version")) {
+        printf("trainc %s\n", trainc_version());
+        return 0;
+    }
+    if (!strcmp(first, "help")) return help(argc > 2 ? argv[2] : NULL);
+    if (!strcmp(first, "run")) return trainc_run_main(argc - 1, argv + 1);
+    if (!strcmp(first, "plan")) return compile_or_help(COMMAND_PLAN, argc - 1, argv + 1);
+    if (!strcmp(first, "eval")) return compile_or_help(COMMAND_EVAL, argc - 1, argv + 1);
+    if (!strcmp(first, "doctor")) return command_doctor();
+    return compile_or_help(COMMAND_COMPILE, argc, argv);
+}
