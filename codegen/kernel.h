@@ -12,20 +12,24 @@ typedef uint32_t Ix;               /* index expression, hash-consed in the kerne
 typedef enum IxKind { IX_CONST, IX_AXIS, IX_ADD, IX_MUL, IX_DIV, IX_MOD, IX_LET, IX_MIN, IX_MAX } IxKind;
 typedef struct IxNode { IxKind kind; Ix a, b; int64_t value; int64_t lo, hi; } IxNode;
         /* CONST value; AXIS value = axis number; LET value = let number (an integer let: gathered index); MUL, DIV, MOD by the constant
-         * `value` (floor semantics, value > 0); [lo, hi] is the proven range */
+         * `value` (DIV, MOD: floor semantics, value > 0; MUL: any sign); [lo, hi] is the proven range. ADD chains are flat sums
+         * of terms in a canonical order, so equal indices are one Ix. The constant 0 is a node too, not Ix 0 */
 typedef struct Cond { Ix ix; int64_t lo, hi, modulus; } Cond;
         /* lo <= ix <= hi, and ix % modulus == 0 where modulus > 1 */
 
 typedef enum AxisRole { AXIS_PAR, AXIS_RED } AxisRole;
 typedef struct Axis { int64_t extent; AxisRole role; } Axis;
 typedef uint32_t Let;              /* number of a let-binding or accumulator; 0 none */
-typedef enum StmtKind { ST_CONST, ST_SCALAR, ST_INDEX, ST_LOAD, ST_MAP, ST_CAST, ST_SELECT, ST_RANDOM, ST_ACCUM, ST_STORE } StmtKind;
+typedef enum StmtKind { ST_CONST, ST_SCALAR, ST_INDEX, ST_LOAD, ST_MAP, ST_CAST, ST_SELECT, ST_RANDOM, ST_ACCUM, ST_STORE, ST_UPDATE } StmtKind;
+        /* SCALAR: dst = the scalar parameter. INDEX: dst = ix. RANDOM: dst = the uniform of element ix + args[2] * value of `stream`,
+         * where args are the lets seed, step, micro (i64) and `value` is the number of elements. ACCUM: dst = dst (op) args[0].
+         * STORE: memory[ix] = args[0]. UPDATE (FORM_SCATTER alone): memory[ix] = memory[ix] (op) args[0], OP_NONE: = args[0] */
 typedef struct Stmt {
     StmtKind kind;
     Let dst;
     DType dtype;                   /* of dst (STORE: of memory) */
     OpCode op;                     /* MAP: its body; ACCUM: sum prod rmax rmin argmax argmin (args[1]: the index let of arg*) */
-    Let args[3];                   /* SELECT: conds hold ? args[0] : args[1] */
+    Let args[3];                   /* MAP: a b c; CAST: the source; SELECT: conds hold ? args[0] : args[1] */
     uint32_t param;                /* LOAD, STORE: parameter number; SCALAR: scalar parameter number; RANDOM: unused */
     Ix ix;                         /* LOAD, STORE, RANDOM: element index; INDEX: the value */
     const Cond *conds; uint32_t n_conds; /* LOAD: outside, the let is 0 and memory is not touched. STORE: outside, nothing happens */
@@ -37,22 +41,31 @@ typedef struct Stage { bool loops; Stmt *stmts; uint32_t n; } Stage; /* loops: o
 typedef struct Param {             /* pointers into the arena, then scalars, in this order in the signature */
     bool is_scalar; const char *scalar; DType dtype; bool is_read, is_written; int64_t elems; Value value;
     bool is_workspace;
-} Param;
+    uint32_t buffer;               /* index + 1 into Plan.buffers; 0: a scalar or the workspace */
+} Param;                           /* one parameter per byte range and dtype: in-place kernels read and write the same one */
 
-typedef struct Tile {              /* GROUP_CONTRACT: D[b,m,n] = sum_k A[b,m,k] B[b,k,n]; element strides; the lets `acc`, axes 0..2 = b,m,n */
+typedef struct Tile {              /* GROUP_CONTRACT: D[b,m,n] = sum_k A[b,m,k] B[b,k,n]; element strides. The kernel has exactly the three
+                                    * parallel axes b, m, n (extent 1 too) and at most one stage, the epilogue, where the let `acc` (never
+                                    * assigned by a statement) is D[b,m,n] */
     int64_t batch, m, n, k;
     uint32_t a, b;                 /* params */
     int64_t a_offset, a_batch, a_m, a_k, b_offset, b_batch, b_k, b_n;
-    uint32_t n_batch_axes;         /* strides of further batch axes, where batch is not one affine axis */
+    uint32_t n_batch_axes;         /* 0: offset of b is b * a_batch. Else b is the row-major index over batch_dims (all of them; a_batch
+                                    * and b_batch unused) and its offset the sum of index * stride */
     int64_t batch_dims[MAX_RANK], a_batch_strides[MAX_RANK], b_batch_strides[MAX_RANK];
     Let acc;
 } Tile;
+/* FORM_CONV is FORM_ROWS in full (the stages compute everything) plus this description, by which a library may compute `acc`, the
+ * accumulator, instead of the loop stage; then only the later stages run. acc 0: no description. */
 typedef struct ConvTile { OpCode op; int rank; int64_t n, c, o, groups; int64_t in[3], out[3], k[3], strides[3], dilations[3], low[3], high[3]; uint32_t x, w; Let acc; } ConvTile;
 
 typedef enum KernelForm { FORM_POINTS, FORM_ROWS, FORM_TILE, FORM_CONV, FORM_SCATTER } KernelForm;
 typedef struct Kernel {
     const char *name;              /* k12_gelu_add: number and what it does; equal kernels share one */
-    KernelForm form;               /* POINTS: no reduction axes. SCATTER: see lower_scatter */
+    KernelForm form;               /* POINTS: no reduction axes. ROWS: parallel axes, then reduction axes; stages as said above.
+                                    * SCATTER (CPU only): `first` has run; then for each point of the parallel axes, the reduction axes run
+                                    * sequentially, in order, and UPDATE memory: points of the parallel axes touch disjoint elements */
+    const struct Kernel *first;    /* SCATTER: the POINTS kernel that writes the base, over the same params; else NULL */
     Axis axes[2 * MAX_RANK]; uint32_t n_axes; /* parallel axes first, row-major; then reduction axes */
     IxNode *ix; uint32_t n_ix;
     Stage *stages; uint32_t n_stages;
@@ -68,6 +81,7 @@ typedef struct Kernel {
 /* lower.c: the kernel of a group. For CPU and GPU the same but for FORM_CONV (the CPU calls a library; GPUs get FORM_ROWS). */
 Kernel *kernel_lower(const Graph *, const Plan *, uint32_t group, bool for_gpu, Arena *);
 /* index.c */
+Ix ix_let(Kernel *, Arena *, Let, int64_t lo, int64_t hi);
 Ix ix_const(Kernel *, Arena *, int64_t);
 Ix ix_axis(Kernel *, Arena *, uint32_t axis);
 Ix ix_add(Kernel *, Arena *, Ix, Ix);
