@@ -78,7 +78,7 @@ int64_t elem_load_int(DType d, const void *at) {
     case DT_NONE: case DT_F32: case DT_F64: case DT_F16: case DT_BF16: case N_DTYPES: break;
     }
 #undef LOAD
-    assert(!"an integer element");
+    assert(0 && "an integer element");
     return 0;
 }
 
@@ -114,7 +114,7 @@ void elem_store_int(DType d, void *at, int64_t i) {
     case DT_F32: case DT_F64: case DT_F16: case DT_BF16: elem_store(d, at, (double)i); return;
     case DT_NONE: case N_DTYPES: break;
     }
-    assert(!"a storage type");
+    assert(0 && "a storage type");
 }
 
 /* Truncates; what int64 cannot hold saturates, NaN is 0: defined, where C is not. */

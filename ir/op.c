@@ -14,18 +14,18 @@
 
 const OpInfo op_info[N_OPS] = {
     [OP_NONE] = {.name = "none"},
-#define MAP(name_, arity_, cls_, cast_, cost_, body_, grad_)                               \
-    [OP_##name_] = {.name = #name_, .arity = arity_, .cls = OPC_##cls_, .cast = CAST_##cast_, \
-                    .lower = LOWER_MAP, .cost = cost_, .body = #body_, .grad = grad_,       \
-                    .shape = shape_map},
-#define OP(name_, arity_, cast_, cost_, lower_, shape_, vjp_, ...)                         \
-    [OP_##name_] = {.name = #name_, .arity = arity_, .cast = CAST_##cast_,                  \
-                    .lower = LOWER_##lower_, .cost = cost_, .shape = shape_##shape_,        \
-                    .vjp = vjp_##vjp_, FIELDS(__VA_ARGS__)},
-#define MACRO(name_, arity_, cast_, cost_, shape_, expansion_, grad_, ...)                 \
-    [OP_##name_] = {.name = #name_, .arity = arity_, .cast = CAST_##cast_,                  \
-                    .lower = LOWER_MACRO, .cost = cost_, .grad = grad_,                     \
-                    .expansion = expansion_, .shape = shape_##shape_, FIELDS(__VA_ARGS__)},
+#define MAP(row, n_operands, in, policy, flops, text, rules)                              \
+    [OP_##row] = {.name = #row, .arity = n_operands, .cls = OPC_##in, .cast = CAST_##policy, \
+                  .lower = LOWER_MAP, .cost = flops, .body = #text, .grad = rules,          \
+                  .shape = shape_map},
+#define OP(row, n_operands, policy, flops, how, type, gradient, ...)                       \
+    [OP_##row] = {.name = #row, .arity = n_operands, .cast = CAST_##policy,                \
+                  .lower = LOWER_##how, .cost = flops, .shape = shape_##type,              \
+                  .vjp = vjp_##gradient, FIELDS(__VA_ARGS__)},
+#define MACRO(row, n_operands, policy, flops, type, rule, rules, ...)                      \
+    [OP_##row] = {.name = #row, .arity = n_operands, .cast = CAST_##policy,                \
+                  .lower = LOWER_MACRO, .cost = flops, .grad = rules, .expansion = rule,   \
+                  .shape = shape_##type, FIELDS(__VA_ARGS__)},
 #include "op.def"
 };
 

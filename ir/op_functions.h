@@ -12,4 +12,7 @@ ShapeFn shape_map; /* every MAP row */
     VjpFn vjp_##vjp;
 #define MACRO(name, arity, cast, cost, shape, ...) ShapeFn shape_##shape;
 #include "op.def"
+
+AttrId attr_complete(Graph *, OpCode, const Value *operands, AttrId); /* adds the fields of the row that have a neutral value */
+AttrKey attr_misfit(const Graph *, OpCode, AttrId); /* a field that the row lacks or that lacks; A_NONE where all is well */
 #endif

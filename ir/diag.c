@@ -1,0 +1,85 @@
+/* diag.c - diagnostics: collected with the graph, printed by the caller, never fatal.
+ *
+ * Text and hint are formatted from the row of diag.def with the same arguments. Equal ones (code, place, text) are kept once.
+ */
+#include "intern.h"
+#include <stdarg.h>
+#include <string.h>
+
+const DiagInfo diag_info[N_DIAGS] = {
+#define DIAG(id, severity, exit_status, format, hint) [id] = {#id, SEV_##severity, exit_status, format, hint},
+#include "diag.def"
+#undef DIAG
+};
+
+static const char *text_format(Arena *a, const char *fmt, va_list args) {
+    va_list again;
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, fmt, again);
+    va_end(again);
+    size_t bytes = (n < 0 ? 0 : (size_t)n) + 1;
+    char *text = arena_alloc(a, bytes);
+    vsnprintf(text, bytes, fmt, args);
+    return text;
+}
+
+void diag_add(Graph *g, DiagCode code, LocId loc, ...) {
+    DiagList *d = &g->diags;
+    va_list args;
+    va_start(args, loc);
+    const char *text = text_format(d->arena, diag_info[code].format, args);
+    va_end(args);
+    for (uint32_t i = 0; i < d->n; i++)
+        if (d->items[i].code == code && d->items[i].loc == loc && strcmp(d->items[i].text, text) == 0) return;
+    va_start(args, loc);
+    const char *hint = text_format(d->arena, diag_info[code].hint, args);
+    va_end(args);
+    LIST_RESERVE(d->arena, d->items, d->n, d->cap);
+    d->items[d->n++] = (Diag){code, loc, text, hint};
+}
+
+void diag_hint(Graph *g, const char *fmt, ...) {
+    if (!g->diags.n) return;
+    va_list args;
+    va_start(args, fmt);
+    g->diags.items[g->diags.n - 1].hint = text_format(g->diags.arena, fmt, args);
+    va_end(args);
+}
+
+bool diag_has_errors(const Graph *g) { return diag_exit_status(g) != 0; }
+
+int diag_exit_status(const Graph *g) {
+    for (uint32_t i = 0; i < g->diags.n; i++) {
+        const DiagInfo *info = &diag_info[g->diags.items[i].code];
+        if (info->severity == SEV_ERROR) return info->exit_status;
+    }
+    return 0;
+}
+
+static void loc_print(const Graph *g, LocId loc, FILE *f) {
+    static const char *const what[N_LOC_KINDS] = {
+        [LOC_NODE] = "", [LOC_GRADIENT] = "gradient of ", [LOC_RECOMPUTE] = "recomputation of ", [LOC_CAST] = "cast for ",
+        [LOC_LOSS] = "loss of ", [LOC_OPTIMIZER] = "optimizer, ", [LOC_CLIP] = "clipping, ", [LOC_ACCUMULATE] = "accumulation of ",
+    };
+    if (!loc) return;
+    fputs("  ", f);
+    for (; loc && g->locs[loc].kind != LOC_NODE; loc = g->locs[loc].parent) fputs(what[g->locs[loc].kind], f);
+    const Loc *l = &g->locs[loc];
+    if (loc)
+        fprintf(f, "node %s", l->name[0] ? l->name : "without a name");
+    else
+        fputs("the graph", f);
+    if (l->op[0]) fprintf(f, " (%s)", l->op);
+    if (l->scope[0]) fprintf(f, ", module %s", l->scope);
+    fputc('\n', f);
+}
+
+void diag_print(const Graph *g, FILE *f) {
+    static const char *const severity[] = {[SEV_NOTE] = "note", [SEV_WARNING] = "warning", [SEV_ERROR] = "error"};
+    for (uint32_t i = 0; i < g->diags.n; i++) {
+        const Diag *d = &g->diags.items[i];
+        fprintf(f, "%s[%s]: %s\n", severity[diag_info[d->code].severity], diag_info[d->code].code, d->text);
+        loc_print(g, d->loc, f);
+        if (d->hint[0]) fprintf(f, "  hint: %s\n", d->hint);
+    }
+}
