@@ -18,7 +18,7 @@ class Logits(torch.nn.Module):
         self.transformer, self.lm_head = gpt.transformer, gpt.lm_head
 
     def forward(self, input_ids):
-        return self.lm_head(self.transformer(input_ids=input_ids).last_hidden_state)
+        return self.lm_head(self.transformer(input_ids=input_ids, attention_mask=torch.ones_like(input_ids)).last_hidden_state)
 
 
 model = Logits(transformers.GPT2LMHeadModel(config)).train()
