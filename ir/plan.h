@@ -2,14 +2,22 @@
  *
  * A Group is a set of nodes of one entry that become one kernel launch. Views, splats and iota belong to no group: they are
  * index maps that each reader inlines (a node may so be evaluated in several groups). Legal forms:
- *   MAP       maps only; every out has the dims `dims`
- *   ROW       maps and reductions; all reductions reduce the axes `axes` of the dims `dims`; every member has the dims `dims`, or
- *             those with the axes at extent 1 ("row level"), and so has every out. softmax and layer norm are of this form
- *   REDUCE    one anchor whose domain is its own: sum/.. over anything, fold, conv*, dot of any form, scatter*; maps that feed it
- *             (prologue, evaluated at the anchor's operand indices) and maps that follow (epilogue, dims of the anchor)
- *   CONTRACT  anchor dot or conv*: operands are stored buffers or affine views of them; maps after it with the anchor's dims
- *   SCATTER   anchor scatter*: base, then updates in index order
- *   COPY      one value to another buffer
+ *   MAP       maps only; every out has as many elements as `dims`
+ *   ROW       maps and reductions (sum prod rmax rmin); all reductions reduce the axes `axes` of the dims `dims`; every out has as many
+ *             elements as `dims` ("full") or as `dims` with the axes at extent 1 ("row level"). softmax and layer norm are of this form
+ *   REDUCE    one anchor whose domain is its own: a sum/.. over anything, argmax, fold; maps that feed it (prologue, evaluated at
+ *             the anchor's operand indices) and maps that follow (epilogue, as many elements as the anchor)
+ *   CONTRACT  anchor dot or conv*: operands are stored buffers or affine views of them (plan_view_affine; conv*: dense ones); maps
+ *             after it with as many elements as the anchor. Some out has the dtype of the anchor: a library may leave the raw result
+ *             there, so no out is in place of a value that the group reads
+ *   SCATTER   anchor scatter*: base, then updates in index order; operands are stored values, views of them or inlined leaves
+ *   COPY      nodes[0] (any value: stored, leaf) element by element to the buffer `to`
+ * Within a group "the same element" is meant row-major: between members that are read element by element there may be reshapes, so an
+ * out of dims [B,T,C] may follow an anchor of dims [B*T,C]. Element i of every full out belongs to point i of the iteration space,
+ * element i of a row-level out to row i. A map member that is no out may also be read through any other view: it is evaluated
+ * at the index at which it is read. Reductions and anchors are never read so: only at their own element, or (ROW) by an expand along
+ * the reduced axes. A view or leaf node that is a member and an out is stored like a map (its readers then load it).
+ * An out may have the buffer of a value that the group reads at the same element (in place; MAP, and states in REDUCE, ROW row level).
  * A value that another group or a root needs is an `out` and has a Buffer; all else lives in registers. */
 #ifndef TRAINC_PLAN_H
 #define TRAINC_PLAN_H
@@ -26,6 +34,8 @@ typedef struct Group {
     Type dims;                                               /* MAP, ROW: the iteration space */
     uint32_t n_axes; int64_t axes[MAX_RANK];                 /* ROW: the reduced axes */
     uint64_t workspace_bytes; uint64_t workspace_offset;     /* scratch during the launch */
+    uint32_t root;                                           /* COPY: 1 + the root of the entry that it serves */
+    uint32_t to;                                             /* COPY: 1 + the buffer it writes */
 } Group;
 
 typedef enum BufferClass {                                   /* plan.json's classes */
@@ -61,6 +71,10 @@ typedef struct Plan {
 /* Resolves views: the leaf or stored value that v reads, through reshape, transpose, expand, slice; 0 where a pad, concat, window,
  * gather or map lies between. */
 Value plan_view_base(const Graph *, Value v);
+/* The stored value (stored[base] != 0, as in EntryPlan.buffer_of) whose element offset + sum index[i] * strides[i] is v[index], through
+ * reshape, transpose, expand and slice; 0 where there is none or the index is not affine. v itself where it is stored. */
+Value plan_view_affine(const Graph *, const uint32_t *stored, Value v, int64_t *offset, int64_t strides[MAX_RANK]);
+bool type_is_dense(const Type *, const int64_t *strides);    /* row-major without gaps; strides of extents 1 do not count */
 uint64_t group_flops(const Graph *, const Group *);
 uint64_t group_moved_bytes(const Graph *, const Plan *, const Group *);
 #endif
