@@ -65,8 +65,8 @@ void node_fail_dynamic(ImportNode *);                                           
 /* Building helpers beyond ir.h's builders. */
 Value node_rule(ImportNode *, const char *rule, const RuleBind *, uint32_t n); /* rule_build without context */
 Value node_number(ImportNode *, DType, double);               /* rank-0 constant */
-Value node_index(ImportNode *, Value idx, int64_t extent, Value of); /* i64 or i32 indices in [0, extent): negatives counted from the end unless
-        provably none; notes extent as the limit of the graph input that idx comes from. `of`: the tensor that is indexed */
+Value node_index(ImportNode *, Value idx, int64_t extent); /* i64 or i32 indices into an axis, made non-negative: known ones are checked now,
+        those of a graph input get `extent` as that input's limit (the feed checks it) */
 int64_t node_stream(ImportNode *);                            /* a random stream of its own per ONNX node, equal in both walks */
 
 /* Training state. node_update gives state `state` (an initializer read by this node: running statistics) a new value at each
@@ -81,9 +81,11 @@ bool node_from_pytorch(const ImportNode *);                   /* decides the run
 #define LATEST INT64_MAX
 #define ONNX(...)
 #define ONNX_C(op, since, until, fn) ImportFn fn;
+#define ONNX_SEQUENCE(op, since, until, fn) ImportFn fn;
 #define ONNX_DATA(...)
 #include "onnx.def"
 #undef ONNX
 #undef ONNX_C
+#undef ONNX_SEQUENCE
 #undef ONNX_DATA
 #endif
