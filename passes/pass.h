@@ -35,6 +35,7 @@ bool pass_fuel(PassContext *);
 void pass_rewrite(PassContext *, VisitFn *visit, void *pass);
 
 const char *grad_name(Graph *, const char *parameter);       /* "grad.NAME" */
+Value gradient_add(Graph *, Value a, Value b);               /* a + b, either may be 0 (none) */
 /* The factor on raw gradients that makes them the clipped mean, from the raw gradients in `grads`; writes the norm of the
  * mean before clipping. `inverse` is static_count / (loss_count * loss_scale). All rank 0, f32. */
 Value clip_factor(PassContext *, const Value *grads, uint32_t n, Value inverse, Value *norm);

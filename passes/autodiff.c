@@ -1,0 +1,139 @@
+/* autodiff.c - appends d loss_sum / d parameter for every parameter that trains.
+ *
+ * In: the output loss_sum of micro. Out: an output grad.NAME of micro for each parameter that the loss reaches, of the
+ * parameter's dims, times loss_scale / static_count; nothing else changes. Operands precede users, so one loop from the loss
+ * down meets every node after all its users: its gradient is complete and its row in the registry says what the operands get.
+ * Only nodes between a training parameter and the loss are visited. Every op without a gradient on that road is reported, all
+ * in one run. A parameter that the loss does not reach stops training, with a warning. */
+#include "pass.h"
+
+typedef struct Autodiff {
+    PassContext *ctx;
+    Graph *g;
+    bool *depends;                                           /* float, and made from a parameter that trains */
+    Value *grads;
+} Autodiff;
+
+static bool trains(const Graph *g, Value v) {
+    if (graph_op(g, v) != OP_state) return false;
+    const State *s = graph_state(g, attr_s(g, v, A_NAME));
+    return s && s->trains;
+}
+
+static bool *find_dependent(Autodiff *p, Value loss) {
+    const Graph *g = p->g;
+    bool *depends = arena_alloc(p->ctx->arena, loss + 1);
+    for (Value v = 1; v <= loss; v++) {
+        if (dtype_info[graph_type_at(g, v)->dtype].cls != CLASS_FLT) continue;
+        depends[v] = trains(g, v);
+        for (uint32_t i = 0; i < graph_node(g, v)->n_operands && !depends[v]; i++) depends[v] = depends[graph_operand(g, v, i)];
+    }
+    return depends;
+}
+
+/* A scatter that adds onto zeros may as well add onto the other term: no zeros are written, nothing is added twice. */
+static Value scatter_onto(Graph *g, Value base, Value s) {
+    OpCode op = graph_op(g, s);
+    double fill;
+    if (op != OP_scatter && op != OP_put && op != OP_scatter_nd) return 0;
+    if (attr_i(g, s, A_MODE, SCATTER_ADD) != SCATTER_ADD || graph_node(g, s)->type != graph_node(g, base)->type) return 0;
+    if (!const_splat(g, graph_operand(g, s, 0), &fill) || fill != 0) return 0;
+    Value operands[] = {base, graph_operand(g, s, 1), graph_operand(g, s, 2)};
+    return graph_emit(g, op, operands, 3, graph_node(g, s)->attr, graph_node(g, s)->type);
+}
+
+Value gradient_add(Graph *g, Value a, Value b) {
+    if (!a || !b) return a ? a : b;
+    Value onto = scatter_onto(g, a, b);
+    if (!onto) onto = scatter_onto(g, b, a);
+    return onto ? onto : build_binary(g, OP_add, a, b);
+}
+
+/* Some training parameter that v is made from. */
+static const char *parameter_behind(const Autodiff *p, Value v) {
+    const Graph *g = p->g;
+    while (graph_op(g, v) != OP_state) {
+        uint32_t i = 0;
+        while (!p->depends[graph_operand(g, v, i)]) i++;
+        v = graph_operand(g, v, i);
+    }
+    return attr_s(g, v, A_NAME);
+}
+
+static bool has_gradient(OpCode op) { return op_info[op].grad || op_info[op].vjp || op_info[op].lower == LOWER_LEAF; }
+
+static void visit(Autodiff *p, Value v, Value *d) {
+    Graph *g = p->g;
+    OpCode op = graph_op(g, v);
+    LocId loc = graph_node(g, v)->loc;
+    if (!has_gradient(op)) {
+        const char *name = loc && g->locs[loc].op && *g->locs[loc].op ? g->locs[loc].op : op_info[op].name;
+        diag_add(g, E_NO_GRADIENT, loc, name, parameter_behind(p, v));
+        return;
+    }
+    uint32_t n = graph_node(g, v)->n_operands;
+    if (!n) return;
+    g->loc = graph_loc_derived(g, LOC_GRADIENT, loc);
+    for (uint32_t i = 0; i < n; i++) d[i] = 0;
+    op_vjp(g, v, p->grads[v], d);
+    for (uint32_t i = 0; i < n; i++) {
+        Value o = graph_operand(g, v, i);
+        if (d[i] && p->depends[o]) p->grads[o] = gradient_add(g, p->grads[o], d[i]);
+    }
+}
+
+static uint32_t most_operands(const Graph *g, Value last) {
+    uint32_t most = 1;
+    for (Value v = 1; v <= last; v++)
+        if (graph_node(g, v)->n_operands > most) most = graph_node(g, v)->n_operands;
+    return most;
+}
+
+static Value seed(Graph *g, Value loss) {
+    const Root *r = graph_root(g, ENTRY_APPLY, false, "static_count");
+    g->loc = graph_loc_derived(g, LOC_GRADIENT, graph_node(g, loss)->loc);
+    DType dtype = (DType)graph_type_at(g, loss)->dtype;
+    return build_cast(g, build_binary(g, OP_div, build_scalar(g, "loss_scale", DT_F32), r->value), dtype);
+}
+
+/* Outputs in the order of the states; the ones without a gradient stop training. */
+static void add_outputs(Autodiff *p, Value loss) {
+    Graph *g = p->g;
+    Value *of_state = arena_alloc(p->ctx->arena, sizeof *of_state * (g->n_states + 1));
+    for (Value v = 1; v <= loss; v++)
+        if (p->grads[v] && trains(g, v)) of_state[graph_state(g, attr_s(g, v, A_NAME)) - g->states] = p->grads[v];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->n_states; i++) {
+        if (!g->states[i].trains) continue;
+        if (of_state[i]) {
+            graph_add_root(g, ENTRY_MICRO, false, grad_name(g, g->states[i].name), of_state[i]);
+            n++;
+            continue;
+        }
+        diag_add(g, W_UNTRAINED, 0, g->states[i].name);
+        g->states[i].trains = false;
+    }
+    if (!n) diag_add(g, E_NOTHING_TRAINS, 0);
+}
+
+bool pass_autodiff(PassContext *ctx) {
+    Graph *g = ctx->g;
+    Value loss = graph_root(g, ENTRY_MICRO, false, "loss_sum") ? graph_root(g, ENTRY_MICRO, false, "loss_sum")->value : 0;
+    if (!loss || !graph_root(g, ENTRY_APPLY, false, "static_count")) {
+        diag_add(g, E_OPTION, 0, "this graph has its gradients already");
+        return false;
+    }
+    Autodiff p = {.ctx = ctx, .g = g};
+    p.depends = find_dependent(&p, loss);
+    p.grads = arena_alloc(ctx->arena, sizeof *p.grads * (loss + 1));
+    Value *d = arena_alloc(ctx->arena, sizeof *d * most_operands(g, loss));
+    p.grads[loss] = seed(g, loss);
+    for (Value v = loss; v > 0; v--)
+        if (p.grads[v] && p.depends[v]) visit(&p, v, d);
+    g->loc = 0;
+    if (diag_has_errors(g)) return false;
+    add_outputs(&p, loss);
+    if (diag_has_errors(g)) return false;
+    pass_rewrite(ctx, NULL, NULL); /* leaves behind what nothing reads, such as the gradients of inputs */
+    return true;
+}
