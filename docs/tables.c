@@ -52,7 +52,7 @@ static void passes(void) {
 #include "property.def"
 #undef PROPERTY
     puts("\n# Losses\n\nGenerated from `passes/loss.def`.\n\n| loss | takes | labels |\n| --- | --- | --- |");
-#define LOSS(id, text, takes, labels) printf("| `%s` | %s | %s |\n", text, #takes, #labels);
+#define LOSS(id, text, takes, labels, ...) printf("| `%s` | %s | %s |\n", text, #takes, #labels);
 #include "loss.def"
 #undef LOSS
 }
