@@ -52,7 +52,7 @@ uint64_t group_flops(const Graph *g, const Group *group) {
 
 /* ---------------------------------------------------------------- traffic */
 
-typedef struct Reads { const Graph *g; const uint32_t *buffer_of; uint64_t *bytes; } Reads; /* bytes per value */
+typedef struct Reads { const Graph *g; const uint32_t *buffer_of; uint64_t *elems; } Reads; /* at most, per value */
 
 static bool is_member(const Group *group, Value v) {
     for (uint32_t i = 0; i < group->n_nodes; i++)
@@ -60,19 +60,16 @@ static bool is_member(const Group *group, Value v) {
     return false;
 }
 
-/* v, read in full by a member, touches at most `bytes` of each stored value below it. */
-static void reads_add(const Reads *r, const Group *group, Value v, uint64_t bytes) {
+/* A member reads v: of v, and of each stored value below it, it touches at most `elems` elements. */
+static void reads_add(const Reads *r, const Group *group, Value v, uint64_t elems) {
     const Graph *g = r->g;
-    uint64_t whole = type_bytes(graph_type_at(g, v));
-    if (is_member(group, v)) return;
-    if (whole < bytes) bytes = whole;
-    if (r->buffer_of[v]) {
-        if (r->bytes[v] < bytes) r->bytes[v] = bytes;
-        return;
-    }
+    if (elems_at(g, v) < elems) elems = elems_at(g, v);
+    if (r->elems[v] >= elems || is_member(group, v)) return;
+    r->elems[v] = elems;
+    if (r->buffer_of[v]) return;
     for (uint32_t i = 0; i < g->nodes[v].n_operands; i++) {
         bool is_index = i == 1 && op_info[graph_op(g, v)].lower == LOWER_VIEW && graph_op(g, v) != OP_concat;
-        reads_add(r, group, graph_operand(g, v, i), is_index ? UINT64_MAX : bytes);
+        reads_add(r, group, graph_operand(g, v, i), is_index ? UINT64_MAX : elems);
     }
 }
 
@@ -83,7 +80,8 @@ uint64_t group_moved_bytes(const Graph *g, const Plan *plan, const Group *group)
     for (uint32_t i = 0; i < group->n_nodes; i++)
         for (uint32_t j = 0; j < g->nodes[group->nodes[i]].n_operands; j++)
             reads_add(&r, group, graph_operand(g, group->nodes[i], j), UINT64_MAX);
-    for (Value v = 1; v < g->n_nodes; v++) moved += r.bytes[v];
+    for (Value v = 1; v < g->n_nodes; v++)
+        if (r.buffer_of[v]) moved += r.elems[v] * dtype_info[graph_type_at(g, v)->dtype].bytes;
     for (uint32_t i = 0; i < group->n_outs; i++) moved += type_bytes(graph_type_at(g, group->outs[i]));
     arena_free(scratch);
     return moved;
