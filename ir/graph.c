@@ -164,11 +164,19 @@ static uint32_t operands_add(Graph *g, const Value *operands, uint32_t n) {
     return first;
 }
 
-static Value node_intern(Graph *g, Node n, const Value *operands) {
-    uint64_t h = node_hash(&n, operands);
+static Value lookup(const Graph *g, uint64_t h, const Node *n, const Value *operands) {
     uint32_t cursor = (uint32_t)h, id;
     while ((id = table_next(&g->interner->nodes, h, &cursor)))
-        if (nodes_equal(g, &g->nodes[id], &n, operands)) return id;
+        if (nodes_equal(g, &g->nodes[id], n, operands)) return id;
+    return 0;
+}
+
+Value node_find(const Graph *g, const Node *n, const Value *operands) { return lookup(g, node_hash(n, operands), n, operands); }
+
+static Value node_intern(Graph *g, Node n, const Value *operands) {
+    uint64_t h = node_hash(&n, operands);
+    Value found = lookup(g, h, &n, operands);
+    if (found) return found;
     n.operands = operands_add(g, operands, n.n_operands);
     LIST_RESERVE(g->arena, g->nodes, g->n_nodes, g->cap_nodes);
     g->nodes[g->n_nodes] = n;

@@ -15,4 +15,5 @@ ShapeFn shape_map; /* every MAP row */
 
 AttrId attr_complete(Graph *, OpCode, const Value *operands, AttrId); /* adds the fields of the row that have a neutral value */
 AttrKey attr_misfit(const Graph *, OpCode, AttrId); /* a field that the row lacks or that lacks; A_NONE where all is well */
+Value node_find(const Graph *, const Node *, const Value *operands); /* the node equal to this one, or 0 */
 #endif
