@@ -119,4 +119,11 @@ typedef struct LaunchShape { uint32_t grid[3], block[3], lds_bytes; } LaunchShap
 LaunchShape target_hip_launch(const Kernel *);
 /* clang driver (gpu_compile.c): the code object of HIP source for a target; false after a message in *error. */
 bool gpu_compile(const char *hip_path, const char *target, const char *co_path, const char *asm_path, Arena *, char **error);
+/* The same in two halves, so that several targets compile at once: start all, then wait for each. */
+typedef struct GpuJob { int pid; const char *target, *out_path, *log_path; char *error; } GpuJob;
+GpuJob gpu_compile_start(const char *hip_path, const char *target, const char *out_path, bool assembly, Arena *);
+bool gpu_compile_wait(GpuJob *, Arena *);
+const char *gpu_compiler(Arena *);   /* path of the clang that is used; NULL: none found */
+/* What a code object's metadata says of a kernel (gpu_resources.c); false where it is not an AMD code object or has no such kernel. */
+bool gpu_kernel_resources(const char *co_path, const char *kernel, int *vgprs, int *sgprs, int *lds, int *spills, Arena *);
 #endif

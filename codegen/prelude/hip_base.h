@@ -1,0 +1,64 @@
+/* HIP without headers: types, qualifiers, wave operations. Waves are 64 lanes on gfx9 and 32 elsewhere; blocks have 256 threads. */
+#if defined(__GFX9__) || defined(TC_WAVE64)
+#define TC_WAVE 64
+#else
+#define TC_WAVE 32
+#endif
+#ifndef __HIPCC_RTC__
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long int64_t;
+typedef unsigned long uint64_t;
+#endif
+#ifndef INFINITY
+#define INFINITY __builtin_inff()
+#endif
+#ifndef NAN
+#define NAN __builtin_nanf("")
+#endif
+#define TC_KERNEL extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(256, 256)))
+#define TC_FN static __attribute__((device)) __attribute__((always_inline)) inline
+#define TC_IN __attribute__((device)) __attribute__((always_inline)) /* a member */
+#define TC_LDS static __attribute__((shared))
+#define TC_UNROLL _Pragma("unroll")
+
+typedef float tc_f2 __attribute__((ext_vector_type(2)));
+typedef float tc_f4 __attribute__((ext_vector_type(4)));
+typedef float tc_f8 __attribute__((ext_vector_type(8)));
+typedef float tc_f16 __attribute__((ext_vector_type(16)));
+typedef short tc_s4 __attribute__((ext_vector_type(4)));
+typedef short tc_s8 __attribute__((ext_vector_type(8)));
+typedef short tc_s16 __attribute__((ext_vector_type(16)));
+typedef unsigned int tc_u4 __attribute__((ext_vector_type(4)));
+
+TC_FN int tc_tid() { return (int)__builtin_amdgcn_workitem_id_x(); }
+/* Blocks are numbered along x, then y; a grid that has y is 2^20 blocks wide. */
+TC_FN unsigned tc_block_id() { return __builtin_amdgcn_workgroup_id_y() << 20 | __builtin_amdgcn_workgroup_id_x(); }
+
+/* Every LDS write before it is seen by every LDS read after it; nothing moves across, whatever the scheduler was told. */
+TC_FN void tc_barrier()
+{
+#if __has_builtin(__builtin_amdgcn_sched_barrier)
+    __builtin_amdgcn_sched_barrier(0);
+#endif
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+#if __has_builtin(__builtin_amdgcn_sched_barrier)
+    __builtin_amdgcn_sched_barrier(0);
+#endif
+}
+
+/* The value that the lane with number `lane ^ mask` holds; mask < 32, so that 32 lanes are closed on either wave size. */
+TC_FN int tc_xor(int v, int mask) { return __builtin_amdgcn_ds_bpermute(((tc_tid() & (TC_WAVE - 1)) ^ mask) << 2, v); }
+TC_FN float tc_xor(float v, int mask) { return __builtin_bit_cast(float, tc_xor(__builtin_bit_cast(int, v), mask)); }
+TC_FN int64_t tc_xor(int64_t v, int mask)
+{
+    const int low = tc_xor((int)(uint32_t)(uint64_t)v, mask), high = tc_xor((int)(uint32_t)((uint64_t)v >> 32), mask);
+    return (int64_t)((uint64_t)(uint32_t)high << 32 | (uint32_t)low);
+}
+TC_FN int tc_min(int a, int b) { return a < b ? a : b; }
