@@ -1,0 +1,21 @@
+/* cpu_dnnl.h - large products and convolutions through oneDNN, where it is installed. Not public.
+ *
+ * The library is found at run time; without it, or where it has only a reference kernel for a shape, the generated loops run. */
+#ifndef TRAINC_CPU_DNNL_H
+#define TRAINC_CPU_DNNL_H
+#include "program.h"
+#include <stdbool.h>
+typedef struct Onednn Onednn;
+typedef struct OnednnCall OnednnCall;
+Onednn *onednn_open(void);                 /* NULL: not installed, or of a version that we do not speak */
+void onednn_close(Onednn *);
+const char *onednn_version(const Onednn *, char *buf, size_t cap);
+/* onednn_prepare - the primitive of one launch, bound to its buffers. NULL: not supported here, use the kernel's own loops.
+ *   args     the launch's buffers, as the kernel gets them
+ *   is_pack  the launch packs args[0] into args[1] for `c` */
+OnednnCall *onednn_prepare(Onednn *, const trainc_contraction *c, bool is_pack, void *const *args);
+uint64_t onednn_scratch_bytes(const OnednnCall *);
+bool onednn_set_scratch(OnednnCall *, void *); /* false: no memory */
+bool onednn_run(OnednnCall *);
+void onednn_call_free(OnednnCall *);
+#endif

@@ -1,0 +1,46 @@
+/* device.h - what a step asks of a device: one arena, bytes in and out, an entry's launches run in order. Not public.
+ *
+ * A device prepares every launch at open (pointers of arguments, library primitives, kernels' handles), so that running an entry
+ * neither looks anything up nor allocates. Scalars are read through stable addresses when a launch happens. */
+#ifndef TRAINC_DEVICE_H
+#define TRAINC_DEVICE_H
+#include "fail.h"
+#include "program.h"
+#include <stdbool.h>
+
+typedef enum ScalarId {
+#define SCALAR(name, dtype, meaning) SCALAR_##name,
+#include "scalar.def"
+#undef SCALAR
+    N_SCALARS
+} ScalarId;
+typedef union ScalarValue { float f; int64_t i; } ScalarValue;
+int scalar_find(const char *name);                       /* -1: no such scalar */
+enum { ENTRY_OF_INIT, ENTRY_OF_MICRO, ENTRY_OF_APPLY, ENTRY_OF_EVAL, N_ENTRIES_OF }; /* trainc_plan.entries */
+
+typedef struct DeviceSetup {
+    const trainc_plan *plan;
+    ScalarValue *scalars;                                /* N_SCALARS, outlives the device */
+    int ordinal;                                         /* which of several */
+    int threads;                                         /* 0: all */
+} DeviceSetup;
+
+typedef struct Device Device;
+typedef struct DeviceVtable {
+    const char *kind;                                    /* "cpu", "hip": trainc_plan.device */
+    /* Reserves the arena and prepares all launches. TRAINC_DEVICE: not usable here; TRAINC_NO_MEMORY: the arena cannot be had. */
+    trainc_status (*open)(const DeviceSetup *, Device **, Fail *);
+    trainc_status (*upload)(Device *, uint64_t offset, const void *, uint64_t bytes, Fail *);
+    trainc_status (*download)(Device *, uint64_t offset, void *, uint64_t bytes, Fail *);  /* waits for what was launched before */
+    trainc_status (*run)(Device *, int entry, Fail *);   /* launches in order; may return before they are done */
+    trainc_status (*sync)(Device *, Fail *);
+    void (*close)(Device *);
+} DeviceVtable;
+struct Device {
+    const DeviceVtable *vt;
+    uint64_t reserved_bytes;                             /* the arena, and what libraries need beside it */
+};
+extern const DeviceVtable cpu_device, hip_device;
+/* device_args_valid - scalars exist, buffers lie in the arena, launches name kernels and arguments that exist; else *bad says what. */
+bool device_args_valid(const trainc_plan *, const char **bad);
+#endif
