@@ -106,7 +106,7 @@ static AttrField field_neutral(AttrKey key, uint32_t n_list) {
 /* How many axes the lists of this op speak of. */
 static uint32_t n_listed_axes(const Graph *g, OpCode op, const Value *operands, const Attr *a) {
     const AttrField *kernel = field_in(a, A_KERNEL);
-    if (kernel) return kernel->n;
+    if (kernel) return kernel->n < MAX_RANK ? kernel->n : MAX_RANK;
     uint32_t rank = graph_type_at(g, operands[0])->rank;
     bool is_conv = op == OP_conv || op == OP_conv_dx || op == OP_conv_dw;
     return is_conv && rank >= 2 ? rank - 2 : rank;
@@ -186,7 +186,7 @@ static Value node_intern(Graph *g, Node n, const Value *operands) {
 
 Value graph_emit(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId attr, TypeId given) {
     assert(op > OP_NONE && op < N_OPS);
-    assert(op_info[op].arity < 0 ? n > 0 : n == (uint32_t)op_info[op].arity);
+    assert(op_info[op].arity < 0 ? n > 0 && n <= UINT16_MAX : n == (uint32_t)op_info[op].arity);
     for (uint32_t i = 0; i < n; i++) {
         assert(operands[i] < g->n_nodes);
         if (!operands[i]) return 0;

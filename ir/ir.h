@@ -221,6 +221,7 @@ const int64_t *attr_list(const Graph *, Value, AttrKey, uint32_t *n);
 int64_t type_elems(const Type *);                            /* 1 for rank 0; may be 0 */
 uint64_t type_bytes(const Type *);
 bool dims_equal(const Type *, const Type *);
+bool type_fits(const Type *);                                /* no negative or absurd extent: check what a file says */
 const char *type_text(Graph *, const Type *);                /* "f32[2,3]", in the graph's arena */
 bool const_splat(const Graph *, Value, double *value);       /* const of one repeated element, through views that keep that */
 

@@ -7,6 +7,9 @@
 #include <assert.h>
 #include <string.h>
 
+/* Far beyond any tensor, and low enough that no sum or product of extents overflows. */
+static const int64_t MAX_EXTENT = (int64_t)1 << 40, MAX_ELEMS = (int64_t)1 << 56;
+
 /* ---------------------------------------------------------------- shared */
 
 static const AttrField *field(const Graph *g, AttrId attr, AttrKey key) {
@@ -42,9 +45,27 @@ TypeId shape_refuse_dtype(Graph *g, OpCode op, DType d, const char *what) {
 bool shape_lists_are(const Graph *g, OpCode op, AttrId attr, uint32_t n) {
     for (uint32_t i = 0; i < op_info[op].n_attrs; i++) {
         const AttrField *f = field(g, attr, op_info[op].attrs[i]);
-        if (f && attr_info[f->key].kind == ATTR_INTS && f->n != n) return false;
+        if (!f || attr_info[f->key].kind != ATTR_INTS) continue;
+        int64_t limit = f->key == A_START ? MAX_EXTENT : INT32_MAX;
+        if (f->n != n) return false;
+        for (uint32_t j = 0; j < n; j++)
+            if (f->u.ints[j] > limit || f->u.ints[j] < -limit) return false;
     }
     return true;
+}
+
+bool type_fits(const Type *t) {
+    int64_t elems = 1;
+    for (uint32_t i = 0; i < t->rank; i++) {
+        if (t->dims[i] < 0 || t->dims[i] > MAX_EXTENT) return false;
+        if (t->dims[i] && elems > MAX_ELEMS / t->dims[i]) return false;
+        elems *= t->dims[i] ? t->dims[i] : 1;
+    }
+    return true;
+}
+
+TypeId shape_done(Graph *g, OpCode op, const Value *operands, uint32_t n, const Type *t) {
+    return type_fits(t) ? graph_type(g, *t) : shape_refuse(g, op, operands, n, "the result is too large");
 }
 
 /* ---------------------------------------------------------------- leaves */
@@ -70,8 +91,7 @@ TypeId shape_given(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrI
     (void)operands, (void)n;
     if (!given) return shape_refuse(g, op, NULL, 0, "the type is not given");
     const Type *t = &g->types[given];
-    for (uint32_t i = 0; i < t->rank; i++)
-        if (t->dims[i] < 0) return shape_refuse(g, op, NULL, 0, "a negative extent");
+    if (!type_fits(t)) return shape_refuse(g, op, NULL, 0, "the type is too large or has a negative extent");
     int64_t axis = shape_int(g, attr, A_AXIS);
     if (op == OP_const) return given_const(g, attr, given);
     if (op == OP_input || op == OP_state) return given_declared(g, op, field(g, attr, A_NAME)->u.str, given);
@@ -128,7 +148,7 @@ TypeId shape_cast(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId
     if (!given) return shape_refuse(g, op, operands, n, "the type is not given");
     Type t = *graph_type_at(g, operands[0]);
     t.dtype = g->types[given].dtype;
-    return graph_type(g, t);
+    return shape_done(g, op, operands, n, &t);
 }
 
 /* ---------------------------------------------------------------- views */
@@ -141,7 +161,7 @@ TypeId shape_reshape(Graph *g, OpCode op, const Value *operands, uint32_t n, Att
     t.dtype = a->dtype;
     if (type_elems(a) != type_elems(&t)) return shape_refuse(g, op, operands, n,
         arena_printf(g->arena, "%s has another number of elements", type_text(g, &t)));
-    return graph_type(g, t);
+    return shape_done(g, op, operands, n, &t);
 }
 
 TypeId shape_transpose(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId attr, TypeId given) {
@@ -156,7 +176,7 @@ TypeId shape_transpose(Graph *g, OpCode op, const Value *operands, uint32_t n, A
         seen |= 1u << perm.at[i];
         t.dims[i] = a->dims[perm.at[i]];
     }
-    return graph_type(g, t);
+    return shape_done(g, op, operands, n, &t);
 }
 
 TypeId shape_expand(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId attr, TypeId given) {
@@ -168,7 +188,14 @@ TypeId shape_expand(Graph *g, OpCode op, const Value *operands, uint32_t n, Attr
     bool fits = t.rank == a->rank;
     for (uint32_t i = 0; fits && i < t.rank; i++) fits = a->dims[i] == t.dims[i] || a->dims[i] == 1;
     if (!fits) return shape_refuse(g, op, operands, n, arena_printf(g->arena, "does not broadcast to %s", type_text(g, &t)));
-    return graph_type(g, t);
+    return shape_done(g, op, operands, n, &t);
+}
+
+static bool slice_fits(int64_t dim, int64_t first, int64_t extent, int64_t step) {
+    if (extent == 0) return true;
+    if (extent < 0 || first < 0 || first >= dim || step == 0) return false;
+    int64_t most = step > 0 ? (dim - 1 - first) / step : first / -step;
+    return extent - 1 <= most;
 }
 
 /* slice: the only view whose extents are given and whose dtype and rank are the operand's */
@@ -179,13 +206,10 @@ TypeId shape_given_rank(Graph *g, OpCode op, const Value *operands, uint32_t n, 
     Type t = g->types[given];
     t.dtype = a->dtype;
     if (t.rank != a->rank || !shape_lists_are(g, op, attr, a->rank)) return shape_refuse(g, op, operands, n, "ranks differ");
-    for (uint32_t i = 0; i < t.rank; i++) {
-        int64_t first = start.at[i], last = first + (t.dims[i] - 1) * step.at[i];
-        if (t.dims[i] == 0) continue;
-        if (t.dims[i] < 0 || first < 0 || first >= a->dims[i] || last < 0 || last >= a->dims[i]) return shape_refuse(g, op, operands, n,
-            arena_printf(g->arena, "%s from %lld in steps of %lld leaves axis %u", type_text(g, &t), (long long)first, (long long)step.at[i], i));
-    }
-    return graph_type(g, t);
+    for (uint32_t i = 0; i < t.rank; i++)
+        if (!slice_fits(a->dims[i], start.at[i], t.dims[i], step.at[i])) return shape_refuse(g, op, operands, n,
+            arena_printf(g->arena, "%s from %lld in steps of %lld leaves axis %u", type_text(g, &t), (long long)start.at[i], (long long)step.at[i], i));
+    return shape_done(g, op, operands, n, &t);
 }
 
 TypeId shape_pad(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId attr, TypeId given) {
@@ -194,11 +218,12 @@ TypeId shape_pad(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId 
     Axes low = shape_axes(g, attr, A_LOW), high = shape_axes(g, attr, A_HIGH), holes = shape_axes(g, attr, A_INTERIOR);
     if (!shape_lists_are(g, op, attr, t.rank)) return shape_refuse(g, op, operands, n, "paddings have another rank");
     for (uint32_t i = 0; i < t.rank; i++) {
-        int64_t between = t.dims[i] > 1 ? (t.dims[i] - 1) * holes.at[i] : 0;
-        t.dims[i] += low.at[i] + high.at[i] + between;
-        if (t.dims[i] < 0 || holes.at[i] < 0) return shape_refuse(g, op, operands, n, "negative extents");
+        int64_t gaps = t.dims[i] > 1 ? t.dims[i] - 1 : 0;
+        if (holes.at[i] < 0 || (gaps && holes.at[i] > MAX_EXTENT / gaps)) return shape_refuse(g, op, operands, n, "impossible holes");
+        t.dims[i] += low.at[i] + high.at[i] + gaps * holes.at[i];
+        if (t.dims[i] < 0) return shape_refuse(g, op, operands, n, "negative extents");
     }
-    return graph_type(g, t);
+    return shape_done(g, op, operands, n, &t);
 }
 
 TypeId shape_concat(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId attr, TypeId given) {
@@ -214,7 +239,7 @@ TypeId shape_concat(Graph *g, OpCode op, const Value *operands, uint32_t n, Attr
         if (!dims_equal(&other, &t)) return shape_refuse(g, op, operands, n, "dims beside the axis differ");
         t.dims[axis] += extent;
     }
-    return graph_type(g, t);
+    return shape_done(g, op, operands, n, &t);
 }
 
 /* ---------------------------------------------------------------- reductions, macros */
@@ -232,7 +257,7 @@ TypeId shape_reduce(Graph *g, OpCode op, const Value *operands, uint32_t n, Attr
     if (dtype_class(t.dtype) == CLASS_BOOL) return shape_refuse_dtype(g, op, DT_BOOL, "needs floats or integers");
     if (!axes_fit(axes, t.rank)) return shape_refuse(g, op, operands, n, "axes must be sorted and in range");
     for (uint32_t i = 0; i < axes.n; i++) t.dims[axes.at[i]] = 1;
-    return graph_type(g, t);
+    return shape_done(g, op, operands, n, &t);
 }
 
 TypeId shape_argreduce(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId attr, TypeId given) {
@@ -244,7 +269,7 @@ TypeId shape_argreduce(Graph *g, OpCode op, const Value *operands, uint32_t n, A
     if (t.dims[axis] == 0) return shape_refuse(g, op, operands, n, "nothing to choose from");
     t.dims[axis] = 1;
     t.dtype = DT_I64;
-    return graph_type(g, t);
+    return shape_done(g, op, operands, n, &t);
 }
 
 TypeId shape_same(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId attr, TypeId given) {
@@ -266,5 +291,5 @@ TypeId shape_xent(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId
     if (axis < 0 || axis >= t.rank) return shape_refuse(g, op, operands, n, "the axis is out of range");
     t.dims[axis] = 1;
     if (!dims_equal(&t, labels)) return shape_refuse(g, op, operands, n, "labels have the dims of the logits, one class");
-    return graph_type(g, t);
+    return shape_done(g, op, operands, n, &t);
 }

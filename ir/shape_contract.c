@@ -33,7 +33,7 @@ TypeId shape_window(Graph *g, OpCode op, const Value *operands, uint32_t n, Attr
     Type t;
     if (!shape_lists_are(g, op, attr, shape_axes(g, attr, A_KERNEL).n)) return shape_refuse(g, op, operands, n, "lists have different lengths");
     if (!window_dims(g, attr, graph_type_at(g, operands[0]), &t)) return shape_refuse(g, op, operands, n, "the window does not fit");
-    return graph_type(g, t);
+    return shape_done(g, op, operands, n, &t);
 }
 
 TypeId shape_fold(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId attr, TypeId given) {
@@ -45,7 +45,7 @@ TypeId shape_fold(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId
     if (!shape_lists_are(g, op, attr, shape_axes(g, attr, A_KERNEL).n)) return shape_refuse(g, op, operands, n, "lists have different lengths");
     if (!window_dims(g, attr, &t, &windows) || !dims_equal(&windows, a)) return shape_refuse(g, op, operands, n,
         arena_printf(g->arena, "these are no windows of %s", type_text(g, &t)));
-    return graph_type(g, t);
+    return shape_done(g, op, operands, n, &t);
 }
 
 /* ---------------------------------------------------------------- contractions */
@@ -74,7 +74,7 @@ TypeId shape_dot(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId 
     }
     t.dims[batch] = a->dims[batch + (ta ? 1 : 0)];
     t.dims[batch + 1] = b->dims[batch + (tb ? 0 : 1)];
-    return graph_type(g, t);
+    return shape_done(g, op, operands, n, &t);
 }
 
 /* y[N,O,o..] of x[N,C,s..] and w[O,C/G,k..]; NULL, or why they do not fit */
@@ -83,7 +83,7 @@ static const char *conv_dims(const Graph *g, AttrId attr, const Type *x, const T
     Axes low = shape_axes(g, attr, A_LOW), high = shape_axes(g, attr, A_HIGH);
     int64_t groups = shape_int(g, attr, A_GROUPS);
     if (x->rank < 3 || x->rank != w->rank) return "ranks differ or are below 3";
-    if (groups < 1 || w->dims[0] % groups || x->dims[1] != w->dims[1] * groups) return "channels and groups do not fit";
+    if (groups < 1 || groups > INT32_MAX || w->dims[0] % groups || x->dims[1] != w->dims[1] * groups) return "channels and groups do not fit";
     *y = *x;
     y->dims[1] = w->dims[0];
     for (uint32_t i = 2; i < x->rank; i++) {
@@ -103,10 +103,9 @@ static TypeId conv_rule(Graph *g, OpCode op, const Value *operands, AttrId attr,
     const char *why = conv_dims(g, attr, &x, &w, &expected);
     if (!why && y && !dims_equal(&expected, y)) why = "the given type does not fit";
     if (why) return shape_refuse(g, op, operands, 2, why);
-    if (!y) return graph_type(g, expected);
-    Type t = g->types[result];
+    Type t = y ? g->types[result] : expected;
     t.dtype = first->dtype;
-    return graph_type(g, t);
+    return shape_done(g, op, operands, 2, &t);
 }
 
 TypeId shape_conv(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId attr, TypeId given) {
@@ -176,7 +175,7 @@ TypeId shape_gather(Graph *g, OpCode op, const Value *operands, uint32_t n, Attr
     const Type *a = graph_type_at(g, operands[0]), *idx = graph_type_at(g, operands[1]);
     if (dtype_class(idx->dtype) != CLASS_INT) return index_refuse(g, op, idx);
     const char *why = gather_dims(a, idx, shape_int(g, attr, A_AXIS), &t);
-    return why ? shape_refuse(g, op, operands, n, why) : graph_type(g, t);
+    return why ? shape_refuse(g, op, operands, n, why) : shape_done(g, op, operands, n, &t);
 }
 
 TypeId shape_take(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId attr, TypeId given) {
@@ -185,7 +184,7 @@ TypeId shape_take(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId
     const Type *a = graph_type_at(g, operands[0]), *idx = graph_type_at(g, operands[1]);
     if (dtype_class(idx->dtype) != CLASS_INT) return index_refuse(g, op, idx);
     const char *why = take_dims(a, idx, shape_int(g, attr, A_AXIS), &t);
-    return why ? shape_refuse(g, op, operands, n, why) : graph_type(g, t);
+    return why ? shape_refuse(g, op, operands, n, why) : shape_done(g, op, operands, n, &t);
 }
 
 TypeId shape_gather_nd(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId attr, TypeId given) {
@@ -194,7 +193,7 @@ TypeId shape_gather_nd(Graph *g, OpCode op, const Value *operands, uint32_t n, A
     const Type *a = graph_type_at(g, operands[0]), *idx = graph_type_at(g, operands[1]);
     if (dtype_class(idx->dtype) != CLASS_INT) return index_refuse(g, op, idx);
     const char *why = gather_nd_dims(a, idx, shape_int(g, attr, A_BATCH), &t);
-    return why ? shape_refuse(g, op, operands, n, why) : graph_type(g, t);
+    return why ? shape_refuse(g, op, operands, n, why) : shape_done(g, op, operands, n, &t);
 }
 
 /* scatter, put, scatter_nd: the updates have the type that gather, take, gather_nd of base and indices would have */
