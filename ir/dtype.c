@@ -127,7 +127,7 @@ static int64_t int_of(double f) {
 
 void elem_store(DType d, void *at, double f) {
     float single = (float)f;
-    uint16_t half;
+    uint16_t half = 0;
     uint8_t truth = f != 0;
     switch (d) {
     case DT_F32: memcpy(at, &single, sizeof single); return;
