@@ -159,7 +159,7 @@ TypeId shape_reshape(Graph *g, OpCode op, const Value *operands, uint32_t n, Att
     if (!given) return shape_refuse(g, op, operands, n, "the type is not given");
     Type t = g->types[given];
     t.dtype = a->dtype;
-    if (type_elems(a) != type_elems(&t)) return shape_refuse(g, op, operands, n,
+    if (!type_fits(&t) || type_elems(a) != type_elems(&t)) return shape_refuse(g, op, operands, n,
         arena_printf(g->arena, "%s has another number of elements", type_text(g, &t)));
     return shape_done(g, op, operands, n, &t);
 }
