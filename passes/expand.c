@@ -7,20 +7,10 @@
 
 enum { HUGE_ELEMS = 65536, FEW_RESULTS = 16, CHUNK_ELEMS = 4096 };
 
-static Value copy(const Graph *from, Value v, Graph *to, const Value *map) {
-    const Node *n = graph_node(from, v);
-    Value few[8], *operands = n->n_operands <= 8 ? few : arena_alloc(to->arena, sizeof *operands * n->n_operands);
-    for (uint32_t i = 0; i < n->n_operands; i++) operands[i] = map[graph_operand(from, v, i)];
-    to->loc = n->loc;
-    to->epoch = n->epoch;
-    AttrId attr = n->attr ? graph_attr(to, from->attrs[n->attr].fields, from->attrs[n->attr].n) : 0;
-    return graph_emit(to, (OpCode)n->op, operands, n->n_operands, attr, graph_type(to, from->types[n->type]));
-}
-
 static Value expand_macro(void *pass, const Graph *from, Value v, Graph *to, const Value *map) {
     (void)pass;
     if (op_info[graph_op(from, v)].lower != LOWER_MACRO) return 0;
-    return macro_expand(to, copy(from, v, to, map));
+    return macro_expand(to, node_copied(from, v, to, map));
 }
 
 /* The divisor of n nearest to the chunk size from below, 0 where none is of use. */

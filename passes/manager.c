@@ -36,6 +36,16 @@ void pass_rewrite(PassContext *ctx, VisitFn *visit, void *pass) {
     ctx->g = to;
 }
 
+Value node_copied(const Graph *from, Value v, Graph *to, const Value *map) {
+    const Node *n = graph_node(from, v);
+    Value few[8], *operands = n->n_operands <= 8 ? few : arena_alloc(to->arena, sizeof *operands * n->n_operands);
+    for (uint32_t i = 0; i < n->n_operands; i++) operands[i] = map[graph_operand(from, v, i)];
+    to->loc = n->loc;
+    to->epoch = n->epoch;
+    AttrId attr = n->attr ? graph_attr(to, from->attrs[n->attr].fields, from->attrs[n->attr].n) : 0;
+    return graph_emit(to, (OpCode)n->op, operands, n->n_operands, attr, graph_type(to, from->types[n->type]));
+}
+
 const char *grad_name(Graph *g, const char *parameter) { return arena_printf(g->arena, "grad.%s", parameter); }
 
 static double now_ms(void) {

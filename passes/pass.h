@@ -33,6 +33,9 @@ extern const PropertyInfo property_info[N_PROPERTIES];
 bool pass_fuel(PassContext *);
 /* A fresh copy of ctx->g through visit, set as ctx->g; dead nodes stay behind. */
 void pass_rewrite(PassContext *, VisitFn *visit, void *pass);
+/* The node v of `from` emitted in `to`, over mapped operands: for visitors that look at the copy. */
+Value node_copied(const Graph *from, Value v, Graph *to, const Value *map);
+OpCode pattern_op(const char *pattern);                      /* the first op of a pattern, by which rules are indexed */
 
 const char *grad_name(Graph *, const char *parameter);       /* "grad.NAME" */
 Value gradient_add(Graph *, Value a, Value b);               /* a + b, either may be 0 (none) */

@@ -1,0 +1,239 @@
+/* view.c - cancels and merges views: what is left reads its operand through one index map each.
+ *
+ * reshape of reshape, transpose of transpose, expand of expand and slice of slice become one; what changes nothing goes away;
+ * a transposed operand of a dot becomes its ta or tb; a sum over axes that an expand repeated is a product. Values do not
+ * change, but for that product, which rounds once where the sum rounded often. */
+#include "pass.h"
+#include "simplify.h"
+#include <string.h>
+
+static Type type_of(const Graph *g, Value v) { return *graph_type_at(g, v); }
+
+static Value operand_if(const Graph *g, Value v, OpCode op) {
+    Value a = graph_operand(g, v, 0);
+    return graph_op(g, a) == op ? graph_operand(g, a, 0) : 0;
+}
+
+static Value view_reshape(Graph *g, Value v) {
+    Type t = type_of(g, v);
+    Value a = graph_operand(g, v, 0), inner = operand_if(g, v, OP_reshape);
+    if (dims_equal(graph_type_at(g, a), &t)) return a;
+    return inner ? build_reshape(g, inner, t.rank, t.dims) : 0;
+}
+
+static bool copy_list(const Graph *g, Value v, AttrKey key, int64_t *out) {
+    uint32_t n;
+    const int64_t *list = attr_list(g, v, key, &n);
+    if (list && n) memcpy(out, list, n * sizeof *out);
+    return list != NULL;
+}
+
+/* A transpose that only moves axes of extent 1 is a reshape. */
+static bool keeps_order(const Type *t, const int64_t *perm) {
+    int64_t last = -1;
+    for (uint32_t i = 0; i < t->rank; i++) {
+        if (t->dims[perm[i]] == 1) continue;
+        if (perm[i] < last) return false;
+        last = perm[i];
+    }
+    return true;
+}
+
+static Value view_transpose(Graph *g, Value v) {
+    int64_t outer[MAX_RANK], perm[MAX_RANK];
+    Value a = graph_operand(g, v, 0), inner = operand_if(g, v, OP_transpose);
+    Type t = type_of(g, v), from = type_of(g, a);
+    copy_list(g, v, A_PERM, outer);
+    if (keeps_order(&from, outer)) return build_reshape(g, a, t.rank, t.dims);
+    if (!inner) return 0;
+    copy_list(g, a, A_PERM, perm);
+    for (uint32_t i = 0; i < t.rank; i++) outer[i] = perm[outer[i]];
+    return build_transpose(g, inner, outer);
+}
+
+static Value view_expand(Graph *g, Value v) {
+    Type t = type_of(g, v);
+    Value a = graph_operand(g, v, 0), inner = operand_if(g, v, OP_expand);
+    if (dims_equal(graph_type_at(g, a), &t)) return a;
+    return inner ? build_expand(g, inner, t.rank, t.dims) : 0;
+}
+
+static Value slice_of_slice(Graph *g, Value v, Value inner) {
+    int64_t start[MAX_RANK], step[MAX_RANK], start2[MAX_RANK], step2[MAX_RANK];
+    Type t = type_of(g, v);
+    copy_list(g, graph_operand(g, v, 0), A_START, start);
+    copy_list(g, graph_operand(g, v, 0), A_STEP, step);
+    copy_list(g, v, A_START, start2);
+    copy_list(g, v, A_STEP, step2);
+    for (uint32_t i = 0; i < t.rank; i++) {
+        start[i] += start2[i] * step[i];
+        step[i] *= step2[i];
+    }
+    return build_slice(g, inner, start, t.dims, step);
+}
+
+/* The operand of a concat that the slice lies within, and the slice of that alone. */
+static Value slice_of_concat(Graph *g, Value v) {
+    int64_t start[MAX_RANK], step[MAX_RANK];
+    Value cat = graph_operand(g, v, 0);
+    Type t = type_of(g, v);
+    int64_t axis = attr_i(g, cat, A_AXIS, 0), at = 0;
+    copy_list(g, v, A_START, start);
+    copy_list(g, v, A_STEP, step);
+    int64_t first = start[axis], last = start[axis] + (t.dims[axis] - 1) * step[axis];
+    if (last < first) return 0;
+    for (uint32_t i = 0; i < graph_node(g, cat)->n_operands; i++) {
+        Value part = graph_operand(g, cat, i);
+        int64_t extent = graph_type_at(g, part)->dims[axis];
+        if (first >= at && last < at + extent) {
+            start[axis] -= at;
+            return build_slice(g, part, start, t.dims, step);
+        }
+        at += extent;
+    }
+    return 0;
+}
+
+/* A slice that takes back exactly what a pad put around. */
+static Value slice_of_pad(Graph *g, Value v) {
+    int64_t start[MAX_RANK], step[MAX_RANK], low[MAX_RANK], interior[MAX_RANK];
+    Value pad = graph_operand(g, v, 0), a = graph_operand(g, pad, 0);
+    Type t = type_of(g, v), from = type_of(g, a);
+    if (!dims_equal(&t, &from)) return 0;
+    copy_list(g, v, A_START, start);
+    copy_list(g, v, A_STEP, step);
+    copy_list(g, pad, A_LOW, low);
+    copy_list(g, pad, A_INTERIOR, interior);
+    for (uint32_t i = 0; i < t.rank; i++)
+        if (start[i] != low[i] || (t.dims[i] > 1 && step[i] != interior[i] + 1)) return 0;
+    return a;
+}
+
+static Value view_slice(Graph *g, Value v) {
+    int64_t start[MAX_RANK], step[MAX_RANK];
+    Type t = type_of(g, v);
+    Value a = graph_operand(g, v, 0);
+    copy_list(g, v, A_START, start);
+    copy_list(g, v, A_STEP, step);
+    if (!type_elems(&t)) return 0;
+    Value whole = build_slice(g, a, start, t.dims, step);
+    if (whole != v) return whole;
+    switch ((int)graph_op(g, a)) {
+    case OP_slice: return slice_of_slice(g, v, graph_operand(g, a, 0));
+    case OP_concat: return slice_of_concat(g, v);
+    case OP_pad: return slice_of_pad(g, v);
+    }
+    return 0;
+}
+
+static bool all_zero(const int64_t *list, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i]) return false;
+    return true;
+}
+
+static Value view_pad(Graph *g, Value v) {
+    int64_t low[MAX_RANK] = {0}, high[MAX_RANK] = {0}, interior[MAX_RANK] = {0};
+    uint32_t rank = type_of(g, v).rank;
+    copy_list(g, v, A_LOW, low);
+    copy_list(g, v, A_HIGH, high);
+    copy_list(g, v, A_INTERIOR, interior);
+    if (dims_equal(graph_type_at(g, v), graph_type_at(g, graph_operand(g, v, 0))) && all_zero(low, rank) && all_zero(high, rank) &&
+        all_zero(interior, rank))
+        return graph_operand(g, v, 0);
+    return 0;
+}
+
+/* Slices of one value that lie side by side, over all of it, are that value. */
+static Value view_concat(Graph *g, Value v) {
+    uint32_t n = graph_node(g, v)->n_operands;
+    Value first = graph_operand(g, v, 0);
+    if (n == 1) return first;
+    if (graph_op(g, first) != OP_slice) return 0;
+    Value whole = graph_operand(g, first, 0);
+    Type t = type_of(g, v);
+    if (graph_node(g, whole)->type != graph_node(g, v)->type) return 0;
+    int64_t axis = attr_i(g, v, A_AXIS, 0), at = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t start[MAX_RANK], step[MAX_RANK];
+        Value part = graph_operand(g, v, i);
+        if (graph_op(g, part) != OP_slice || graph_operand(g, part, 0) != whole) return 0;
+        copy_list(g, part, A_START, start);
+        copy_list(g, part, A_STEP, step);
+        for (uint32_t d = 0; d < t.rank; d++)
+            if (step[d] != 1 || start[d] != (d == (uint32_t)axis ? at : 0)) return 0;
+        at += graph_type_at(g, part)->dims[axis];
+    }
+    return whole;
+}
+
+/* Does the transpose swap the last two axes and nothing else? */
+static bool swaps_matrix(const Graph *g, Value v) {
+    uint32_t n;
+    if (graph_op(g, v) != OP_transpose) return false;
+    const int64_t *perm = attr_list(g, v, A_PERM, &n);
+    for (uint32_t i = 0; i + 2 < n; i++)
+        if (perm[i] != i) return false;
+    return n >= 2 && perm[n - 1] == n - 2;
+}
+
+static Value view_dot(Graph *g, Value v) {
+    Value a = graph_operand(g, v, 0), b = graph_operand(g, v, 1);
+    bool swap_a = swaps_matrix(g, a), swap_b = swaps_matrix(g, b);
+    if (!swap_a && !swap_b) return 0;
+    AttrField fields[] = {attr_int(A_TA, attr_i(g, v, A_TA, 0) ^ swap_a), attr_int(A_TB, attr_i(g, v, A_TB, 0) ^ swap_b)};
+    if (swap_a) a = graph_operand(g, a, 0);
+    if (swap_b) b = graph_operand(g, b, 0);
+    return graph_emit(g, OP_dot, (Value[]){a, b}, 2, graph_attr(g, fields, 2), 0);
+}
+
+/* Axes of extent 1 need no sum; axes that an expand made multiply. */
+static Value view_sum(Graph *g, Value v) {
+    Value a = graph_operand(g, v, 0), inner = operand_if(g, v, OP_expand);
+    int64_t axes[MAX_RANK], left[MAX_RANK], times = 1;
+    uint32_t n, n_left = 0;
+    attr_list(g, v, A_AXES, &n);
+    copy_list(g, v, A_AXES, axes);
+    Type t = type_of(g, a), from = inner ? type_of(g, inner) : t, result = type_of(g, v);
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t axis = axes[i];
+        bool repeated = from.dims[axis] == 1;
+        if (repeated) times *= t.dims[axis];
+        else left[n_left++] = axis;
+    }
+    if (n_left == n) return 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (from.dims[axes[i]] == 1) t.dims[axes[i]] = 1;
+    Value x = inner ? build_expand(g, inner, t.rank, t.dims) : a;
+    x = build_reduce(g, OP_sum, x, left, n_left);
+    if (times == 1) return x;
+    return build_binary(g, OP_mul, x, build_splat(g, graph_type_of(g, (DType)result.dtype, 0, NULL), (double)times));
+}
+
+/* Wider and back, or twice the same way: one cast, or none. */
+static Value view_cast(Graph *g, Value v) {
+    Value inner = operand_if(g, v, OP_cast);
+    DType to = (DType)graph_type_at(g, v)->dtype, mid = (DType)graph_type_at(g, graph_operand(g, v, 0))->dtype;
+    if (to == mid) return graph_operand(g, v, 0);
+    if (!inner) return 0;
+    DType from = (DType)graph_type_at(g, inner)->dtype;
+    bool floats = dtype_info[from].cls == CLASS_FLT && dtype_info[mid].cls == CLASS_FLT;
+    bool widens = from == DT_BOOL || (floats && dtype_info[mid].bytes > dtype_info[from].bytes);
+    if (!widens || to == DT_BOOL) return 0;
+    return build_cast(g, inner, to);
+}
+
+Value view_simplify(Graph *g, Value v) {
+    switch ((int)graph_op(g, v)) {
+    case OP_reshape: return view_reshape(g, v);
+    case OP_transpose: return view_transpose(g, v);
+    case OP_expand: return view_expand(g, v);
+    case OP_slice: return view_slice(g, v);
+    case OP_pad: return view_pad(g, v);
+    case OP_concat: return view_concat(g, v);
+    case OP_dot: return view_dot(g, v);
+    case OP_sum: return view_sum(g, v);
+    case OP_cast: return view_cast(g, v);
+    }
+    return 0;
+}
