@@ -18,7 +18,7 @@ HipTile hip_tile(const Kernel *k)
     const Tile *t = &k->tile;
     HipTile h = {.bm = 64, .bn = 64, .bk = 16};
     h.matrix = k->params[t->a].dtype == DT_BF16 && k->params[t->b].dtype == DT_BF16;
-    if (t->m > 64 && t->n > 64 && blocks_of(t, 128, 128) >= ENOUGH_BLOCKS) h.bm = h.bn = 128;
+    if (t->m > 64 && t->n > 64 && blocks_of(t, 128, 128) >= ENOUGH_BLOCKS) h.bm = h.bn = 128, h.bk = 8;
     else if (!h.matrix && (t->m <= 32 || t->n <= 32 || blocks_of(t, 64, 64) < ENOUGH_BLOCKS / 4)) h.bm = h.bn = h.bk = 32;
     h.tiles_m = (t->m + h.bm - 1) / h.bm;
     h.tiles_n = (t->n + h.bn - 1) / h.bn;
@@ -127,6 +127,6 @@ void hip_print_tile(const Graph *g, const Kernel *k, Text *out)
     }
     print_operand_f32(t, &h, &a, "OperandA", out);
     print_operand_f32(t, &h, &b, "OperandB", out);
-    print_call(t, &h, "tc_gemm_f32", h.bk == 32 ? "32, " : "16, ", out);
+    print_call(t, &h, "tc_gemm_f32", arena_printf(out->arena, "%u, ", h.bk), out);
     if (h.matrix) text_printf(out, "#endif\n");
 }

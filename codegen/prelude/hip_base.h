@@ -4,16 +4,23 @@
 #else
 #define TC_WAVE 32
 #endif
-#ifndef __HIPCC_RTC__
-typedef signed char int8_t;
-typedef unsigned char uint8_t;
-typedef short int16_t;
-typedef unsigned short uint16_t;
-typedef int int32_t;
-typedef unsigned int uint32_t;
-typedef long int64_t;
-typedef unsigned long uint64_t;
-#endif
+/* Own types behind the standard names: hipRTC's versions declare some of them, not all, and not alike. */
+typedef signed char tc_int8;
+typedef unsigned char tc_uint8;
+typedef short tc_int16;
+typedef unsigned short tc_uint16;
+typedef int tc_int32;
+typedef unsigned int tc_uint32;
+typedef long tc_int64;
+typedef unsigned long tc_uint64;
+#define int8_t tc_int8
+#define uint8_t tc_uint8
+#define int16_t tc_int16
+#define uint16_t tc_uint16
+#define int32_t tc_int32
+#define uint32_t tc_uint32
+#define int64_t tc_int64
+#define uint64_t tc_uint64
 #ifndef INFINITY
 #define INFINITY __builtin_inff()
 #endif
@@ -24,6 +31,7 @@ typedef unsigned long uint64_t;
 #define TC_FN static __attribute__((device)) __attribute__((always_inline)) inline
 #define TC_IN __attribute__((device)) __attribute__((always_inline)) /* a member */
 #define TC_LDS static __attribute__((shared))
+#pragma clang diagnostic ignored "-Wc++17-extensions"
 #define TC_UNROLL _Pragma("unroll")
 
 typedef float tc_f2 __attribute__((ext_vector_type(2)));
