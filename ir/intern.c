@@ -49,11 +49,12 @@ void table_add(Arena *a, Table *t, uint64_t hash, uint32_t id) {
     t->n++;
 }
 
-void list_reserve(Arena *a, void **list, uint32_t n, uint32_t *cap, size_t item_bytes) {
-    if (n < *cap) return;
+void *list_reserve(Arena *a, void *list, uint32_t n, uint32_t *cap, size_t item_bytes) {
+    if (n < *cap) return list;
     uint32_t grown = *cap ? *cap * 2 : 16;
-    *list = arena_grow(a, *list, n * item_bytes, grown * item_bytes);
+    list = arena_grow(a, list, n * item_bytes, grown * item_bytes);
     *cap = grown;
+    return list;
 }
 
 /* ---------------------------------------------------------------- strings */

@@ -22,10 +22,9 @@ static inline uint64_t hash_word(uint64_t h, uint64_t x) {
 uint32_t table_next(const Table *, uint64_t hash, uint32_t *cursor);
 void table_add(Arena *, Table *, uint64_t hash, uint32_t id);
 
-/* Room for one more in the list that begins at *list; old contents are copied. */
-void list_reserve(Arena *, void **list, uint32_t n, uint32_t *cap, size_t item_bytes);
-#define LIST_RESERVE(arena, list, n, cap) \
-    list_reserve(arena, (void **)&(list), n, &(cap), sizeof *(list))
+/* The list with room for one more; old contents are copied. */
+void *list_reserve(Arena *, void *list, uint32_t n, uint32_t *cap, size_t item_bytes);
+#define LIST_RESERVE(arena, list, n, cap) ((list) = list_reserve(arena, list, n, &(cap), sizeof *(list)))
 
 void intern_init(Graph *);
 void intern_copy(Graph *to, const Graph *from); /* types, attributes, locations: the ids stay the same */
