@@ -57,7 +57,7 @@ static double now_ms(void) {
 /* ---- options as text: "loss=mse:y optimizer=sgd batch=8 ..." ---- */
 
 static void print_options(const PassOptions *o, FILE *f) {
-    fputs("; options:", f);
+    fputs("# options:", f);
     if (o->loss) fprintf(f, " loss=%s", o->loss);
     if (o->optimizer) fprintf(f, " optimizer=%s", o->optimizer);
     fprintf(f, " ignore_index=%lld batch=%lld micro_batch=%lld", (long long)o->ignore_index, (long long)o->batch, (long long)o->micro_batch);
@@ -93,11 +93,11 @@ bool pass_options_parse(const char *text, Arena *a, PassOptions *o) {
     return true;
 }
 
-/* The text behind "; KEY:" among the comment lines that begin a file; NULL where there is none. */
+/* The text behind "# KEY:" among the comment lines that begin a file; NULL where there is none. */
 static const char *header_line(Arena *a, const char *text, const char *key) {
     size_t n = strlen(key);
-    for (const char *line = text; line && *line == ';'; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
-        const char *p = line + 1 + strspn(line + 1, "; ");
+    for (const char *line = text; line && *line == '#'; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
+        const char *p = line + 1 + strspn(line + 1, "# ");
         if (strncmp(p, key, n) || p[n] != ':') continue;
         char *copy = arena_strdup(a, p + n + 1 + strspn(p + n + 1, " "));
         copy[strcspn(copy, "\r\n")] = 0;
@@ -140,7 +140,7 @@ static void write_reproducer(PassContext *ctx, const PassInfo *p, const Snapshot
     for (uint32_t i = 0; i < g->n_states; i++) g->states[i].trains = s->trains[i];
     Graph *clean = graph_copy_empty(g);
     graph_rewrite(g, clean, NULL, NULL, arena_alloc(ctx->arena, sizeof(Value) * g->n_nodes));
-    fprintf(f, "; passes: %s\n", p->needs & PLAN ? arena_printf(ctx->arena, "fuse,schedule,%s", p->name) : p->name);
+    fprintf(f, "# passes: %s\n", p->needs & PLAN ? arena_printf(ctx->arena, "fuse,schedule,%s", p->name) : p->name);
     print_options(ctx->options, f);
     graph_print(clean, f);
     fclose(f);

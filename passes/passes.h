@@ -43,7 +43,7 @@ extern const uint32_t n_passes;
 bool passes_run(PassContext *, const char *names);
 /* Reads "loss=mse:y optimizer=sgd ignore_index=-100 batch=8 micro_batch=4 forward_only=1 fuel=9 ..." over *o. false: an unknown word. */
 bool pass_options_parse(const char *text, Arena *, PassOptions *o);
-/* A text file may say how it wants to be run in its first comment lines, "; passes: NAMES" and "; options: ...": returns the names
+/* A text file may say how it wants to be run in its first comment lines, "# passes: NAMES" and "# options: ...": returns the names
  * (NULL where it does not say, or says it wrongly) and sets the options. Reproducers are such files. */
 const char *passes_from_header(const char *text, Arena *, PassOptions *o);
 #endif
