@@ -1,0 +1,111 @@
+/* ops_math.c - elementwise importers that a rule cannot say: the op depends on the element type, an attribute picks among ops, or
+ * the number of inputs is free. */
+#include "import.h"
+#include <string.h>
+
+static DTypeClass class_of(const ImportNode *n, Value v) { return dtype_info[node_type(n, v)->dtype].cls; }
+
+static Value rule_ab(ImportNode *n, const char *rule, Value a, Value b) {
+    return node_rule(n, rule, (RuleBind[]){{"a", a}, {"b", b}}, 2);
+}
+
+void import_identity(ImportNode *n) { n->out[0] = n->in[0]; }
+
+void import_div(ImportNode *n) {
+    bool is_float = class_of(n, n->in[0]) == CLASS_FLT;
+    n->out[0] = build_binary(n->g, is_float ? OP_div : OP_idiv, n->in[0], n->in[1]);
+}
+
+/* The result has the base's type; integers go through f64. */
+void import_pow(ImportNode *n) {
+    DType type = (DType)node_type(n, n->in[0])->dtype;
+    DType wide = class_of(n, n->in[0]) == CLASS_FLT ? type : DT_F64;
+    Value base = build_cast(n->g, n->in[0], wide), exponent = build_cast(n->g, n->in[1], wide);
+    n->out[0] = build_cast(n->g, build_binary(n->g, OP_pow, base, exponent), type);
+}
+
+/* fmod=1: the sign of a; else that of b, as in Python. */
+void import_mod(ImportNode *n) {
+    bool is_float = class_of(n, n->in[0]) == CLASS_FLT;
+    if (node_int(n, "fmod", 0) || is_float)
+        n->out[0] = build_binary(n->g, is_float ? OP_fmod : OP_irem, n->in[0], n->in[1]);
+    else
+        n->out[0] = rule_ab(n, "(let r (irem a b) (where (and (ne r 0) (xor (lt r 0) (lt b 0))) (add r b) r))",
+                            n->in[0], n->in[1]);
+}
+
+void import_bit_shift(ImportNode *n) {
+    const char *direction = node_string(n, "direction", "");
+    bool is_left = !strcmp(direction, "LEFT");
+    if (!is_left && strcmp(direction, "RIGHT"))
+        node_fail(n, "direction", "'%s' is neither LEFT nor RIGHT", direction);
+    else
+        n->out[0] = build_binary(n->g, is_left ? OP_shl : OP_shr, n->in[0], n->in[1]);
+}
+
+void import_is_inf(ImportNode *n) {
+    bool positive = node_int(n, "detect_positive", 1), negative = node_int(n, "detect_negative", 1);
+    const char *rule = positive && negative ? "(isinf a)" : positive ? "(and (isinf a) (gt a 0))" : "(and (isinf a) (lt a 0))";
+    if (positive || negative)
+        n->out[0] = node_rule(n, rule, (RuleBind[]){{"a", n->in[0]}}, 1);
+    else
+        n->out[0] = build_splat(n->g, graph_type_of(n->g, DT_BOOL, node_type(n, n->in[0])->rank, node_type(n, n->in[0])->dims), 0);
+}
+
+/* ---------------------------------------------------------------- any number of inputs */
+
+static Value fold_inputs(ImportNode *n, OpCode op) {
+    Value v = n->in[0];
+    for (uint32_t i = 1; i < n->n_in; i++) v = build_binary(n->g, op, v, n->in[i]);
+    return v;
+}
+
+void import_max(ImportNode *n) { n->out[0] = fold_inputs(n, OP_max); }
+void import_min(ImportNode *n) { n->out[0] = fold_inputs(n, OP_min); }
+void import_sum(ImportNode *n) { n->out[0] = fold_inputs(n, OP_add); }
+
+void import_mean(ImportNode *n) {
+    Value sum = fold_inputs(n, OP_add);
+    if (sum) n->out[0] = build_binary(n->g, OP_div, sum, node_number(n, (DType)node_type(n, sum)->dtype, n->n_in));
+}
+
+/* ---------------------------------------------------------------- clip, casts */
+
+static Value clip_to(ImportNode *n, Value a, Value low, Value high) {
+    RuleBind binds[] = {{"a", a}, {"b", low}, {"c", high}};
+    if (low && high) return node_rule(n, "(clip a b c)", binds, 3);
+    if (low) return node_rule(n, "(where (lt a b) b a)", binds, 2);
+    binds[1].value = high;
+    return high ? node_rule(n, "(where (gt a b) b a)", binds, 2) : a;
+}
+
+/* Clip-6: bounds are attributes; since 11 they are inputs, either may be missing. */
+void import_clip(ImportNode *n) {
+    DType type = (DType)node_type(n, n->in[0])->dtype;
+    Value low = node_in(n, 1), high = node_in(n, 2);
+    if (n->opset < 11) {
+        low = node_has(n, "min") ? node_number(n, type, node_float(n, "min", 0)) : 0;
+        high = node_has(n, "max") ? node_number(n, type, node_float(n, "max", 0)) : 0;
+    }
+    n->out[0] = clip_to(n, n->in[0], low, high);
+}
+
+void import_cast(ImportNode *n) {
+    int64_t code = node_int(n, "to", 0);
+    DType to = dtype_from_onnx((int)code);
+    if (to == DT_NONE)
+        node_fail(n, "to", "element type %lld is not supported", (long long)code);
+    else
+        n->out[0] = build_cast(n->g, n->in[0], to);
+}
+
+void import_cast_like(ImportNode *n) { n->out[0] = build_cast(n->g, n->in[0], (DType)node_type(n, n->in[1])->dtype); }
+
+void import_gelu(ImportNode *n) {
+    const char *approximate = node_string(n, "approximate", "none");
+    bool is_tanh = !strcmp(approximate, "tanh");
+    if (!is_tanh && strcmp(approximate, "none"))
+        node_fail(n, "approximate", "'%s' is not known", approximate);
+    else
+        n->out[0] = build_unary(n->g, is_tanh ? OP_gelu_tanh : OP_gelu, n->in[0]);
+}

@@ -1,0 +1,74 @@
+/* ops_sequence.c - sequences of tensors of known length: SplitToSequence, SequenceConstruct, SequenceAt, ConcatFromSequence, SequenceLength.
+ * A sequence is a list of Values that import.c's values refer to; no node of the IR holds one. */
+#include "context.h"
+
+static Value sequence_new(ImportNode *n, const Value *items, uint32_t count) {
+    Import *im = n->im;
+    im->sequences = arena_grow(im->arena, im->sequences, im->n_sequences * sizeof *im->sequences,
+                               (im->n_sequences + 1) * sizeof *im->sequences);
+    im->sequences[im->n_sequences] = (Sequence){items, count};
+    return SEQUENCE_BIT | im->n_sequences++;
+}
+
+static const Sequence *sequence_at(ImportNode *n, uint32_t input) {
+    Value v = node_in(n, input);
+    if (v & SEQUENCE_BIT) return &n->im->sequences[v & ~SEQUENCE_BIT];
+    diag_add(n->g, E_DTYPE, n->g->loc, "tensor", "a sequence is wanted");
+    return NULL;
+}
+
+void import_sequence_construct(ImportNode *n) { n->out[0] = sequence_new(n, n->in, n->n_in); }
+
+/* Parts of one size (a scalar; 1 where absent, and then keepdims=0 drops the axis), or of listed sizes. */
+void import_split_to_sequence(ImportNode *n) {
+    const int64_t *sizes;
+    uint32_t n_sizes, count = 0;
+    int64_t axis, start[MAX_RANK] = {0};
+    Type t = *node_type(n, n->in[0]);
+    if (!node_ints_at(n, 1, &sizes, &n_sizes) || !node_axis(n, node_int(n, "axis", 0), t.rank, &axis)) return;
+    bool is_listed = sizes && node_type(n, n->in[1])->rank == 1, drops = !sizes && !node_int(n, "keepdims", 1);
+    int64_t extent = t.dims[axis], each = sizes && !is_listed ? sizes[0] : 1;
+    Value *items = arena_alloc(n->arena, ((size_t)extent + n_sizes + 1) * sizeof *items);
+    while (start[axis] < extent && each > 0 && (!is_listed || count < n_sizes)) {
+        int64_t left = extent - start[axis], size = is_listed ? sizes[count] : each;
+        t.dims[axis] = size < left ? size : left;
+        Value part = build_slice(n->g, n->in[0], start, t.dims, NULL);
+        items[count++] = drops ? build_squeeze(n->g, part, &axis, 1) : part;
+        start[axis] += t.dims[axis];
+    }
+    if (start[axis] != extent) node_fail_shapes(n, "the parts of a split do not add up to the extent %lld", (long long)extent);
+    else n->out[0] = sequence_new(n, items, count);
+}
+
+void import_sequence_at(ImportNode *n) {
+    const Sequence *s = sequence_at(n, 0);
+    const int64_t *at;
+    uint32_t count;
+    if (!s || !node_ints_at(n, 1, &at, &count)) return;
+    int64_t i = count ? at[0] : 0;
+    i += i < 0 ? s->n : 0;
+    if (i < 0 || i >= s->n) node_fail_shapes(n, "position %lld in a sequence of %u", (long long)i, s->n);
+    else n->out[0] = s->items[i];
+}
+
+void import_sequence_length(ImportNode *n) {
+    const Sequence *s = sequence_at(n, 0);
+    int64_t length = s ? s->n : 0;
+    if (s) n->out[0] = build_const(n->g, graph_type_of(n->g, DT_I64, 0, NULL), &length);
+}
+
+void import_concat_from_sequence(ImportNode *n) {
+    const Sequence *s = sequence_at(n, 0);
+    bool is_stack = node_int(n, "new_axis", 0) != 0;
+    int64_t axis, dims[MAX_RANK];
+    if (!s || !s->n) return;
+    Type t = *node_type(n, s->items[0]);
+    if (t.rank + is_stack > MAX_RANK || !node_axis(n, node_int(n, "axis", 0), t.rank + (uint32_t)is_stack, &axis)) return;
+    Value *items = arena_alloc(n->arena, s->n * sizeof *items);
+    for (uint32_t i = 0; i < s->n; i++) {
+        t = *node_type(n, s->items[i]);
+        for (int64_t k = 0, from = 0; k <= t.rank && is_stack; k++) dims[k] = k == axis ? 1 : t.dims[from++];
+        items[i] = is_stack ? build_reshape(n->g, s->items[i], t.rank + 1u, dims) : s->items[i];
+    }
+    n->out[0] = build_concat(n->g, items, s->n, axis);
+}
