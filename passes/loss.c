@@ -294,8 +294,8 @@ static Terms same_terms(const LossPass *p, Value v) {
         count = build_cast(g, counted, DT_F32);
         samples = shape.dims[axis];
     }
-    double each = (double)samples / (double)type_elems(&t);
-    return (Terms){build_binary(g, OP_mul, total(g, losses), f32_splat(g, each)), count, (double)samples};
+    Value elems = f32_splat(g, (double)(type_elems(&t) / samples)); /* of one sample */
+    return (Terms){build_binary(g, OP_div, total(g, losses), elems), count, (double)samples};
 }
 
 static Terms terms(const LossPass *p, Value v) {
