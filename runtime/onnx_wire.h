@@ -27,8 +27,8 @@ trainc_status onnx_wire_tensor(const char *path, onnx_tensors *, char **error);
 void onnx_wire_free(onnx_tensors *);
 
 /* onnx_wire_export - writes the model at `path` to `out`, with the bytes that `fetch` returns for an initializer (NULL: as it was).
- *   External data goes to a new file `out`.data beside it; the order and bytes of everything else stay. `fetch` sees each
- *   initializer once, with the dtype's own bytes; what it returns is read before it is called again.
+ *   External data goes to a new file `out`.data beside it; the order and bytes of everything else stay. `fetch` is given the bytes
+ *   that the initializer's dtype and dims need; it may be asked twice, and what it returns is read before it is called again.
  *   errors  TRAINC_BAD_MODEL, TRAINC_BAD_DATA (cannot write); then `out` is not touched */
 typedef const void *onnx_fetch(void *user, const char *name, uint64_t bytes);
 trainc_status onnx_wire_export(const char *path, const char *out, onnx_fetch *fetch, void *user, char **error);
