@@ -40,11 +40,14 @@ static void attributes(void) {
 #undef DTYPE
 }
 
+/* "PROP(A) | PROP(B)" -> "A B"; "0" -> "" */
+static void properties(const char *s) {
+    for (const char *p = s; (p = strstr(p, "PROP(")); p++) printf("%s%.*s", p == s ? "" : " ", (int)strcspn(p + 5, ")"), p + 5);
+}
+
 static void passes(void) {
     puts("# Passes, in order\n\nGenerated from `passes/pass.def`. `trainc-opt --passes=LIST FILE.tir` runs any of them on a graph in text form.\n\n| pass | needs | gives | what it does |\n| --- | --- | --- | --- |");
-#define PROP(id) #id
-#define PLAN ""
-#define PASS(name, needs, gives, breaks, what) printf("| `%s` | %s | %s | %s |\n", #name, strcmp(#needs, "0") ? #needs : "", strcmp(#gives, "0") ? #gives : "", what);
+#define PASS(name, needs, gives, breaks, what) printf("| `%s` | ", #name), properties(#needs), printf(" | "), properties(#gives), printf(" | %s |\n", what);
 #include "pass.def"
 #undef PASS
     puts("\n## Properties\n\nWhat a pass gives is proved by a checker after it has run.\n\n| property | meaning |\n| --- | --- |");
@@ -67,10 +70,12 @@ static void onnx(void) {
 #define LATEST INT64_MAX
 #define ONNX(op, since, last, rule, attributes) printf("| %s | %d ", #op, since), until(last), code_cell(rule), puts("|");
 #define ONNX_C(op, since, last, importer) printf("| %s | %d ", #op, since), until(last), printf("| `%s` |\n", #importer);
+#define ONNX_SEQUENCE(op, since, last, importer) ONNX_C(op, since, last, importer)
 #define ONNX_DATA(op, since, last) printf("| %s | %d ", #op, since), until(last), puts("| refused: the shape of its result depends on data |");
 #include "onnx.def"
 #undef ONNX
 #undef ONNX_C
+#undef ONNX_SEQUENCE
 #undef ONNX_DATA
 }
 
