@@ -1,6 +1,6 @@
 /* opt.c - the main of `trainc-opt`: runs any list of passes on a graph in text form and prints the result.
  *
- * A reproducer that the pass manager wrote runs as it is: its first line holds the pass list and the options. */
+ * A reproducer that the pass manager wrote runs as it is: its first lines hold the pass list and the options. */
 #include "passes.h"
 #include <stdlib.h>
 #include <string.h>
@@ -42,15 +42,6 @@ static bool take(const char *arg, PassOptions *o, const char **passes) {
     return true;
 }
 
-/* "; trainc-opt --passes=... --loss=..." on the first line: options that the command line may override. */
-static void take_header(Arena *a, const char *text, PassOptions *o, const char **passes) {
-    static const char mark[] = "; trainc-opt ";
-    if (strncmp(text, mark, sizeof mark - 1)) return;
-    char *line = arena_strdup(a, text + sizeof mark - 1), *save = NULL;
-    line[strcspn(line, "\n")] = 0;
-    for (char *word = strtok_r(line, " ", &save); word; word = strtok_r(NULL, " ", &save)) take(word, o, passes);
-}
-
 static int run(Arena *a, const char *path, const char *text, PassOptions *o, const char *passes) {
     Graph *g = graph_parse(text, path, stderr);
     if (!g) return 4;
@@ -80,7 +71,7 @@ int main(int argc, char **argv) {
         return path ? 5 : 2;
     }
     char *text = read_all(a, f);
-    take_header(a, text, &o, &passes);
+    passes = passes_from_header(text, a, &o); /* the command line may override */
     for (int i = 1; i < argc; i++)
         if (argv[i] != path && !take(argv[i], &o, &passes)) {
             fprintf(stderr, "trainc-opt: %s?\n%s", argv[i], usage);
