@@ -182,7 +182,7 @@ static void check_input_gradient(Check *c, Value y, const Tensor *w, uint32_t i,
     for (int64_t k = 0; k < n; k++) scale = fmax(scale, fabs(d->u.f[k]));
     for (int64_t k = 0; k < n; k++) {
         double *x = &c->tensors[i].u.f[k];
-        double coarse = difference(c, y, w, x, 1e-3), fine = difference(c, y, w, x, 5e-4);
+        double coarse = difference(c, y, w, x, 2e-4), fine = difference(c, y, w, x, 1e-4);
         if (!isfinite(fine) || fabs(coarse - fine) > 1e-6 * scale) continue;
         cr_assert(fabs(d->u.f[k] - fine) <= 1e-6 * scale, "%s: d x%u[%lld] is %.12g, finite differences say %.12g", what, i, (long long)k, d->u.f[k], fine);
         n_checked++;

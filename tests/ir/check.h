@@ -1,7 +1,7 @@
 /* check.h - what the tests of ir/ share: small random inputs, evaluation through the interpreter, and gradients against
  * finite differences.
  *
- * The differences are central, of fourth order, in double: with h = 1e-3 their own error is near 1e-11. Where those of h and
+ * The differences are central, of fourth order, in double: with h = 1e-4 their own error is near 1e-11. Where those of h and
  * h/2 disagree the function has a kink within reach, and the element is left out; most must remain. */
 #ifndef TRAINC_TEST_CHECK_H
 #define TRAINC_TEST_CHECK_H
