@@ -240,8 +240,9 @@ bool passes_run(PassContext *ctx, const char *names) {
             return false;
         }
         Graph *before = ctx->g;
-        if (!run_one(ctx, pass, &props, ++number)) return false;
+        bool ok = run_one(ctx, pass, &props, ++number);
         if (before != ctx->g && before != given) graph_free(before);
+        if (!ok) return false;
         p += n + (p[n] == ',');
     }
     return true;
