@@ -41,6 +41,7 @@ static uint16_t small_float_bits(double x, int man, int emin, uint32_t inf) {
     uint32_t sign = signbit(x) ? 0x8000u : 0;
     if (isnan(x)) return (uint16_t)(sign | inf | 1u << (man - 1));
     if (isinf(x)) return (uint16_t)(sign | inf);
+    if (x == 0) return (uint16_t)sign;
     int e;
     frexp(x, &e);
     if (--e < emin) e = emin;
