@@ -117,13 +117,14 @@ AttrId attr_complete(Graph *g, OpCode op, const Value *operands, AttrId attr) {
     const Attr *a = &g->attrs[attr];
     if (a->n == info->n_attrs) return attr;
     AttrField fields[N_ATTRS];
-    uint32_t n = 0;
+    uint32_t n = 0, n_known = 0;
     for (uint32_t i = 0; i < info->n_attrs; i++) {
         const AttrField *f = field_in(a, info->attrs[i]);
+        n_known += f != NULL;
         fields[n] = f ? *f : field_neutral(info->attrs[i], info->arity ? n_listed_axes(g, op, operands, a) : 0);
         if (fields[n].key) n++;
     }
-    return graph_attr(g, fields, n);
+    return n_known == a->n ? graph_attr(g, fields, n) : attr; /* a field of another row: attr_misfit will say so */
 }
 
 AttrKey attr_misfit(const Graph *g, OpCode op, AttrId attr) {
