@@ -69,8 +69,8 @@ void import_nodes(Import *, Onnx__NodeProto *const *, size_t n); /* into the cur
 bool scope_find(Import *, const Scope *, const char *name, Value *); /* false where nothing defines it; 0: blocked */
 void scope_define(Import *, const char *name, Value);
 
-/* inline.c: If with a known condition, and local functions. false where the node is neither. */
-bool import_inline(ImportNode *);
+/* inline.c: If with a known condition, and local functions. false where the node is neither. is_open: no input is blocked. */
+bool import_inline(ImportNode *, bool is_open);
 
 /* node.c: the attribute of a node, references of function bodies resolved; NULL where absent */
 const Onnx__AttributeProto *find_attribute(const Scope *, const Onnx__NodeProto *, const char *name);

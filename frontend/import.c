@@ -3,7 +3,7 @@
  * Both walks emit into one hash-consed graph, so what does not differ (all but dropout and batch statistics) is one set of nodes.
  * ONNX nodes are in topological order; each finds its row in onnx.def by op and version, emits core ops, and has its outputs folded
  * where they are constant. A node that cannot be imported is reported with the parameters behind it and its outputs are blocked;
- * what reads a blocked value is skipped in silence, so every obstacle of a model is reported once, in one run.
+ * what reads a blocked value is checked for support but not imported, so every obstacle of a model is reported once, in one run.
  */
 #include "context.h"
 #include <stdlib.h>
@@ -144,14 +144,17 @@ static bool has_sequence(const ImportNode *n)
     return false;
 }
 
-static void import_by_row(ImportNode *n)
+/* is_open: no input is blocked. Behind a block only what no input could change is reported: there is no such op, or no static shape. */
+static void import_by_row(ImportNode *n, bool is_open)
 {
     bool is_known = false;
     const OnnxRow *row = is_main_domain(n->proto->domain) ? row_find(n->im, n->proto->op_type, n->opset, &is_known) : NULL;
-    if (!row || (has_sequence(n) && row->kind != ROW_SEQUENCE)) {
+    if (!row || (is_open && has_sequence(n) && row->kind != ROW_SEQUENCE)) {
         report_unsupported(n, is_known && !row);
         return;
     }
+    if (!is_open && row->kind != ROW_DATA)
+        return;
     switch (row->kind) {
     case ROW_RULE:
         import_rule(n, row);
@@ -208,12 +211,11 @@ static void import_node(Import *im, const Onnx__NodeProto *p)
     ImportNode n = {.im = im, .g = g, .arena = im->arena, .proto = p, .opset = opset_of(im->scope, p->domain), .training = im->training,
                     .batchnorm_train = im->options->batchnorm_train, .n_in = (uint32_t)p->n_input, .n_out = (uint32_t)p->n_output,
                     .in = in, .out = out};
-    if (inputs_read(im, p, in)) {
-        if (!import_inline(&n))
-            import_by_row(&n);
-        if (!is_any_made(&n) && g->diags.n == before)
-            diag_add(g, E_OP_UNSUPPORTED, g->loc, p->op_type, " in this form");
-    }
+    bool is_open = inputs_read(im, p, in);
+    if (!import_inline(&n, is_open))
+        import_by_row(&n, is_open);
+    if (is_open && !is_any_made(&n) && g->diags.n == before)
+        diag_add(g, E_OP_UNSUPPORTED, g->loc, p->op_type, " in this form");
     if (g->diags.n > before)
         hint_behind(im);
     for (size_t i = 0; i < p->n_output; i++)
@@ -376,7 +378,7 @@ static bool import_all(Import *im)
     index_rows(im);
     bool is_valid = sources_read(im);
     is_valid &= dims_bind(im);
-    is_valid = is_valid && params_add(im);
+    is_valid &= params_add(im);
     if (!is_valid || diag_has_errors(im->g))
         return false;
     if (!im->options->eval_only)

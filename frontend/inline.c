@@ -82,7 +82,7 @@ static void import_function(ImportNode *n, const Onnx__FunctionProto *f)
     import_body(n, &inner, f->node, f->n_node, f->output, f->n_output);
 }
 
-bool import_inline(ImportNode *n)
+bool import_inline(ImportNode *n, bool is_open)
 {
     const Onnx__FunctionProto *f = function_find(n->im, n->proto);
     bool is_if = !strcmp(n->proto->op_type, "If");
@@ -92,7 +92,7 @@ bool import_inline(ImportNode *n)
         return true;
     if (f)
         import_function(n, f);
-    else
+    else if (is_open)
         import_if(n);
     return true;
 }
