@@ -18,6 +18,7 @@ Graph *graph_new(const char *name) {
     intern_init(g);
     g->name = graph_str(g, name);
     LIST_RESERVE(a, g->nodes, 0, g->cap_nodes);
+    LIST_RESERVE(a, g->operands, 0, g->cap_operands);
     g->n_nodes = 1;
     return g;
 }

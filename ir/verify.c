@@ -31,6 +31,7 @@ static bool node_operands_ok(Check *c, Value v) {
     for (uint32_t i = 0; i < n->n_operands; i++) {
         Value a = graph_operand(g, v, i);
         if (a == 0 || a >= v) return complain(c, v, "operand %u is %%%u, which does not precede it", i, a), false;
+        if (g->nodes[a].type == 0 || g->nodes[a].type >= g->n_types) return false; /* said of the operand already */
     }
     return true;
 }
