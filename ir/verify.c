@@ -90,7 +90,7 @@ static void root_check(Check *c, EntryKind e, uint32_t i) {
         return;
     }
     if (graph_root(g, e, r->is_update, r->name) != r) complain(c, 0, "%s: %s%s stands twice", entry_name[e], what, r->name);
-    if (!r->is_update) return;
+    if (!r->is_update || g->nodes[r->value].type >= g->n_types) return;
     const State *s = graph_state(g, r->name);
     TypeId type = g->nodes[r->value].type;
     if (!s)
