@@ -12,11 +12,7 @@
 #include "hip_base.h.inc"
 #include "hip_gemm_bf16.h.inc"
 #include "hip_gemm_f32.h.inc"
-#if __has_include("math.h.inc")
 #include "math.h.inc"
-#else
-static const char prelude_math[] = "";
-#endif
 
 bool hip_is_wide(const Kernel *k)
 {
