@@ -1,8 +1,9 @@
 /* arena.c - memory that lives as long as a graph, or until a mark.
  *
- * A chain of blocks, newest first; an allocation bumps `used` of the newest block or opens a larger one. A mark is
- * (newest block, used): releasing frees every younger block. Memory is zeroed when handed out, since a released range is
- * used again. The one place beside runtime/ that calls malloc; no memory is fatal here.
+ * A chain of blocks, newest first; an allocation bumps `used` of the newest block or opens a larger
+ * one. A mark is (newest block, used): releasing frees every younger block. Memory is zeroed when
+ * handed out, since a released range is used again. The one place beside runtime/ that calls
+ * malloc; no memory is fatal here.
  */
 #include "ir.h"
 #include <stdarg.h>
@@ -16,7 +17,9 @@ typedef struct Block {
     size_t cap, used;
     _Alignas(ALIGN_BYTES) unsigned char bytes[];
 } Block;
-struct Arena { Block *block; };
+struct Arena {
+    Block *block;
+};
 
 static void *must(void *p) {
     if (!p) {
@@ -75,9 +78,7 @@ char *arena_printf(Arena *a, const char *fmt, ...) {
     return s;
 }
 
-ArenaMark arena_mark(Arena *a) {
-    return (ArenaMark){a->block, a->block ? a->block->used : 0};
-}
+ArenaMark arena_mark(Arena *a) { return (ArenaMark){a->block, a->block ? a->block->used : 0}; }
 
 void arena_release(Arena *a, ArenaMark mark) {
     while (a->block && a->block != mark.block) {

@@ -1,8 +1,9 @@
 /* build.c - builders: the convenient way to emit nodes, with numpy's broadcasting made explicit.
  *
- * They drop what does nothing (a reshape to the same dims, an identity transpose, a cast to the same type) and keep constants of
- * one repeated element in one form: a const whose data is that element and whose type has any dims. All rewriting beyond that
- * is simplify's. Operand 0 (an error before) gives 0.
+ * They drop what does nothing (a reshape to the same dims, an identity transpose, a cast to the
+ * same type) and keep constants of one repeated element in one form: a const whose data is that
+ * element and whose type has any dims. All rewriting beyond that is simplify's. Operand 0 (an error
+ * before) gives 0.
  */
 #include "op_functions.h"
 #include <assert.h>
@@ -43,7 +44,8 @@ Value build_ints(Graph *g, const int64_t *ints, uint32_t n) {
 }
 
 static Value leaf_named(Graph *g, OpCode op, const char *name, TypeId type) {
-    return graph_emit(g, op, NULL, 0, graph_attr(g, (AttrField[]){attr_str(A_NAME, name)}, 1), type);
+    return graph_emit(g, op, NULL, 0, graph_attr(g, (AttrField[]){attr_str(A_NAME, name)}, 1),
+                      type);
 }
 
 Value build_input(Graph *g, const char *name) {
@@ -63,7 +65,8 @@ Value build_scalar(Graph *g, const char *name, DType d) {
 }
 
 Value build_iota(Graph *g, TypeId type, int64_t axis) {
-    return graph_emit(g, OP_iota, NULL, 0, graph_attr(g, (AttrField[]){attr_int(A_AXIS, axis)}, 1), type);
+    return graph_emit(g, OP_iota, NULL, 0, graph_attr(g, (AttrField[]){attr_int(A_AXIS, axis)}, 1),
+                      type);
 }
 
 /* The element of a const of one repeated element, or NULL. */
@@ -75,7 +78,8 @@ static const unsigned char *splat_element(const Graph *g, Value v) {
 }
 
 /* The same repeated element with other dims. */
-static Value splat_with_dims(Graph *g, const unsigned char *element, DType d, uint32_t rank, const int64_t *dims) {
+static Value splat_with_dims(Graph *g, const unsigned char *element, DType d, uint32_t rank,
+                             const int64_t *dims) {
     unsigned char own[8];
     TypeId type = graph_type_of(g, d, rank, dims);
     uint32_t bytes = type_elems(&g->types[type]) ? dtype_info[d].bytes : 0;
@@ -134,13 +138,15 @@ static Value view_given(Graph *g, OpCode op, Value v, uint32_t rank, const int64
     if (rank) memcpy(own, dims, rank * sizeof *own);
     TypeId type = graph_type_of(g, (DType)type_at(g, v)->dtype, rank, own);
     const unsigned char *element = splat_element(g, v);
-    if (element && op_info[op].shape(g, op, &v, 1, 0, type)) return splat_with_dims(g, element, (DType)type_at(g, v)->dtype, rank, own);
+    if (element && op_info[op].shape(g, op, &v, 1, 0, type))
+        return splat_with_dims(g, element, (DType)type_at(g, v)->dtype, rank, own);
     return graph_emit(g, op, &v, 1, 0, type);
 }
 
 Value build_reshape(Graph *g, Value v, uint32_t rank, const int64_t *dims) {
     if (!v) return 0;
-    while (graph_op(g, v) == OP_reshape && !has_dims(type_at(g, v), rank, dims)) v = graph_operand(g, v, 0);
+    while (graph_op(g, v) == OP_reshape && !has_dims(type_at(g, v), rank, dims))
+        v = graph_operand(g, v, 0);
     return view_given(g, OP_reshape, v, rank, dims);
 }
 
@@ -162,17 +168,20 @@ Value build_transpose(Graph *g, Value v, const int64_t *perm) {
     uint32_t rank = type_at(g, v)->rank, i = 0;
     while (i < rank && perm[i] == i) i++;
     if (i == rank) return v;
-    return graph_emit(g, OP_transpose, &v, 1, graph_attr(g, (AttrField[]){attr_ints(A_PERM, perm, rank)}, 1), 0);
+    return graph_emit(g, OP_transpose, &v, 1,
+                      graph_attr(g, (AttrField[]){attr_ints(A_PERM, perm, rank)}, 1), 0);
 }
 
-Value build_slice(Graph *g, Value v, const int64_t *start, const int64_t *extent, const int64_t *step) {
+Value build_slice(Graph *g, Value v, const int64_t *start, const int64_t *extent,
+                  const int64_t *step) {
     static const int64_t ones[MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
     if (!v) return 0;
     Type t = *type_at(g, v);
     bool is_whole = true;
     if (!step) step = ones;
     for (uint32_t i = 0; i < t.rank; i++) {
-        is_whole = is_whole && start[i] == 0 && extent[i] == t.dims[i] && (step[i] == 1 || extent[i] < 2);
+        is_whole =
+            is_whole && start[i] == 0 && extent[i] == t.dims[i] && (step[i] == 1 || extent[i] < 2);
         t.dims[i] = extent[i];
     }
     if (is_whole) return v;
@@ -180,20 +189,23 @@ Value build_slice(Graph *g, Value v, const int64_t *start, const int64_t *extent
     return graph_emit(g, OP_slice, &v, 1, graph_attr(g, fields, 2), graph_type(g, t));
 }
 
-Value build_pad(Graph *g, Value v, const int64_t *low, const int64_t *high, const int64_t *interior, double value) {
+Value build_pad(Graph *g, Value v, const int64_t *low, const int64_t *high, const int64_t *interior,
+                double value) {
     static const int64_t zeros[MAX_RANK];
     if (!v) return 0;
     uint32_t rank = type_at(g, v)->rank, i = 0;
     if (!interior) interior = zeros;
     while (i < rank && !low[i] && !high[i] && !interior[i]) i++;
     if (i == rank) return v;
-    AttrField fields[] = {attr_ints(A_LOW, low, rank), attr_ints(A_HIGH, high, rank), attr_ints(A_INTERIOR, interior, rank), attr_float(A_VALUE, value)};
+    AttrField fields[] = {attr_ints(A_LOW, low, rank), attr_ints(A_HIGH, high, rank),
+                          attr_ints(A_INTERIOR, interior, rank), attr_float(A_VALUE, value)};
     return graph_emit(g, OP_pad, &v, 1, graph_attr(g, fields, 4), 0);
 }
 
 Value build_concat(Graph *g, const Value *operands, uint32_t n, int64_t axis) {
     if (n == 1) return operands[0];
-    return graph_emit(g, OP_concat, operands, n, graph_attr(g, (AttrField[]){attr_int(A_AXIS, axis)}, 1), 0);
+    return graph_emit(g, OP_concat, operands, n,
+                      graph_attr(g, (AttrField[]){attr_int(A_AXIS, axis)}, 1), 0);
 }
 
 Value build_squeeze(Graph *g, Value v, const int64_t *axes, uint32_t n) {
@@ -203,20 +215,22 @@ Value build_squeeze(Graph *g, Value v, const int64_t *axes, uint32_t n) {
     uint32_t rank = 0;
     for (uint32_t i = 0; i < t.rank; i++) {
         bool drop = false;
-        for (uint32_t j = 0; j < n; j++) drop = drop || (axes[j] < 0 ? axes[j] + t.rank : axes[j]) == i;
+        for (uint32_t j = 0; j < n; j++)
+            drop = drop || (axes[j] < 0 ? axes[j] + t.rank : axes[j]) == i;
         if (!drop) dims[rank++] = t.dims[i];
     }
     return build_reshape(g, v, rank, dims);
 }
 
 Value build_gather(Graph *g, Value v, Value idx, int64_t axis) {
-    return graph_emit(g, OP_gather, (Value[]){v, idx}, 2, graph_attr(g, (AttrField[]){attr_int(A_AXIS, axis)}, 1), 0);
+    return graph_emit(g, OP_gather, (Value[]){v, idx}, 2,
+                      graph_attr(g, (AttrField[]){attr_int(A_AXIS, axis)}, 1), 0);
 }
 
 /* ---------------------------------------------------------------- maps */
 
-/* numpy's common dims of all operands: leading axes added, extents of 1 stretched. Where they do not fit, the larger: the
- * expand that follows refuses. */
+/* numpy's common dims of all operands: leading axes added, extents of 1 stretched. Where they do
+ * not fit, the larger: the expand that follows refuses. */
 static uint32_t broadcast_dims(const Graph *g, const Value *operands, uint32_t n, int64_t *dims) {
     uint32_t rank = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -246,14 +260,17 @@ Value build_map(Graph *g, OpCode op, const Value *operands, uint32_t n) {
         if (!operands[i]) return 0;
     uint32_t rank = broadcast_dims(g, operands, n, dims);
     for (uint32_t i = 0; i < n; i++)
-        if (!broadcasts(type_at(g, operands[i]), rank, dims)) return graph_emit(g, op, operands, n, 0, 0); /* refuses, naming all */
+        if (!broadcasts(type_at(g, operands[i]), rank, dims))
+            return graph_emit(g, op, operands, n, 0, 0); /* refuses, naming all */
     for (uint32_t i = 0; i < n; i++) fitted[i] = build_expand(g, operands[i], rank, dims);
     return graph_emit(g, op, fitted, n, 0, 0);
 }
 
 Value build_unary(Graph *g, OpCode op, Value a) { return graph_emit(g, op, &a, 1, 0, 0); }
 
-Value build_binary(Graph *g, OpCode op, Value a, Value b) { return build_map(g, op, (Value[]){a, b}, 2); }
+Value build_binary(Graph *g, OpCode op, Value a, Value b) {
+    return build_map(g, op, (Value[]){a, b}, 2);
+}
 
 /* ---------------------------------------------------------------- reductions */
 
@@ -277,7 +294,8 @@ Value build_reduce(Graph *g, OpCode op, Value v, const int64_t *axes, uint32_t n
     int64_t sorted[MAX_RANK + 1];
     if (!v || n == 0) return v;
     n = axes_sorted(sorted, axes, n, type_at(g, v)->rank);
-    return graph_emit(g, op, &v, 1, graph_attr(g, (AttrField[]){attr_ints(A_AXES, sorted, n)}, 1), 0);
+    return graph_emit(g, op, &v, 1, graph_attr(g, (AttrField[]){attr_ints(A_AXES, sorted, n)}, 1),
+                      0);
 }
 
 Value build_mean(Graph *g, Value v, const int64_t *axes, uint32_t n) {
@@ -338,7 +356,8 @@ static Value dot_batched(Graph *g, Value a, Value b, bool ta, bool tb) {
     for (uint32_t i = 0; i + 2 < rank; i++) {
         batch[i] = 1;
         for (int j = 0; j < 2; j++)
-            if (i + ts[j].rank >= rank && batch[i] == 1) batch[i] = ts[j].dims[i + ts[j].rank - rank];
+            if (i + ts[j].rank >= rank && batch[i] == 1)
+                batch[i] = ts[j].dims[i + ts[j].rank - rank];
     }
     return dot_emit(g, with_batch(g, a, rank, batch), with_batch(g, b, rank, batch), ta, tb);
 }

@@ -1,13 +1,15 @@
 /* diag.c - diagnostics: collected with the graph, printed by the caller, never fatal.
  *
- * Text and hint are formatted from the row of diag.def with the same arguments. Equal ones (code, place, text) are kept once.
+ * Text and hint are formatted from the row of diag.def with the same arguments. Equal ones (code,
+ * place, text) are kept once.
  */
 #include "intern.h"
 #include <stdarg.h>
 #include <string.h>
 
 const DiagInfo diag_info[N_DIAGS] = {
-#define DIAG(id, severity, exit_status, format, hint) [id] = {#id, SEV_##severity, exit_status, format, hint},
+#define DIAG(id, severity, exit_status, format, hint)                                              \
+    [id] = {#id, SEV_##severity, exit_status, format, hint},
 #include "diag.def"
 #undef DIAG
 };
@@ -30,7 +32,9 @@ void diag_add(Graph *g, DiagCode code, LocId loc, ...) {
     const char *text = text_format(d->arena, diag_info[code].format, args);
     va_end(args);
     for (uint32_t i = 0; i < d->n; i++)
-        if (d->items[i].code == code && d->items[i].loc == loc && strcmp(d->items[i].text, text) == 0) return;
+        if (d->items[i].code == code && d->items[i].loc == loc &&
+            strcmp(d->items[i].text, text) == 0)
+            return;
     va_start(args, loc);
     const char *hint = text_format(d->arena, diag_info[code].hint, args);
     va_end(args);
@@ -58,12 +62,19 @@ int diag_exit_status(const Graph *g) {
 
 static void loc_print(const Graph *g, LocId loc, FILE *f) {
     static const char *const what[N_LOC_KINDS] = {
-        [LOC_NODE] = "", [LOC_GRADIENT] = "gradient of ", [LOC_RECOMPUTE] = "recomputation of ", [LOC_CAST] = "cast for ",
-        [LOC_LOSS] = "loss of ", [LOC_OPTIMIZER] = "optimizer, ", [LOC_CLIP] = "clipping, ", [LOC_ACCUMULATE] = "accumulation of ",
+        [LOC_NODE] = "",
+        [LOC_GRADIENT] = "gradient of ",
+        [LOC_RECOMPUTE] = "recomputation of ",
+        [LOC_CAST] = "cast for ",
+        [LOC_LOSS] = "loss of ",
+        [LOC_OPTIMIZER] = "optimizer, ",
+        [LOC_CLIP] = "clipping, ",
+        [LOC_ACCUMULATE] = "accumulation of ",
     };
     if (!loc) return;
     fputs("  ", f);
-    for (; loc && g->locs[loc].kind != LOC_NODE; loc = g->locs[loc].parent) fputs(what[g->locs[loc].kind], f);
+    for (; loc && g->locs[loc].kind != LOC_NODE; loc = g->locs[loc].parent)
+        fputs(what[g->locs[loc].kind], f);
     const Loc *l = &g->locs[loc];
     if (loc)
         fprintf(f, "node %s", l->name[0] ? l->name : "without a name");
@@ -75,10 +86,12 @@ static void loc_print(const Graph *g, LocId loc, FILE *f) {
 }
 
 void diag_print(const Graph *g, FILE *f) {
-    static const char *const severity[] = {[SEV_NOTE] = "note", [SEV_WARNING] = "warning", [SEV_ERROR] = "error"};
+    static const char *const severity[] = {
+        [SEV_NOTE] = "note", [SEV_WARNING] = "warning", [SEV_ERROR] = "error"};
     for (uint32_t i = 0; i < g->diags.n; i++) {
         const Diag *d = &g->diags.items[i];
-        fprintf(f, "%s[%s]: %s\n", severity[diag_info[d->code].severity], diag_info[d->code].code, d->text);
+        fprintf(f, "%s[%s]: %s\n", severity[diag_info[d->code].severity], diag_info[d->code].code,
+                d->text);
         loc_print(g, d->loc, f);
         if (d->hint[0]) fprintf(f, "  hint: %s\n", d->hint);
     }

@@ -1,7 +1,8 @@
 /* dtype.c - the tables of storage types and attribute fields, and single elements in storage form.
  *
- * elem_load and elem_store are the one definition of how a value becomes bytes: floats round to nearest even straight from
- * double (no double rounding through float), integers wrap, bool is 0 or 1.
+ * elem_load and elem_store are the one definition of how a value becomes bytes: floats round to
+ * nearest even straight from double (no double rounding through float), integers wrap, bool is 0
+ * or 1.
  */
 #include "ir.h"
 #include <assert.h>
@@ -10,7 +11,7 @@
 
 const DTypeInfo dtype_info[N_DTYPES] = {
     [DT_NONE] = {"none", 0, 0, 0, "", "", ""},
-#define DTYPE(id, text, bytes, cls, onnx, safetensors, npy, c_type) \
+#define DTYPE(id, text, bytes, cls, onnx, safetensors, npy, c_type)                                \
     [DT_##id] = {#text, bytes, CLASS_##cls, onnx, safetensors, npy, #c_type},
 #include "dtype.def"
 #undef DTYPE
@@ -35,8 +36,9 @@ DType dtype_from_name(const char *name) {
     return DT_NONE;
 }
 
-/* The bits of x in a format with `man` mantissa bits and the exponents from `emin` up to the infinity at `inf`. With
- * |x| = q * 2^(E - man), q an integer below 2^(man+1), the bits are (E - emin) << man plus q, normal or not. */
+/* The bits of x in a format with `man` mantissa bits and the exponents from `emin` up to the
+ * infinity at `inf`. With |x| = q * 2^(E - man), q an integer below 2^(man+1), the bits are (E -
+ * emin) << man plus q, normal or not. */
 static uint16_t small_float_bits(double x, int man, int emin, uint32_t inf) {
     uint32_t sign = signbit(x) ? 0x8000u : 0;
     if (isnan(x)) return (uint16_t)(sign | inf | 1u << (man - 1));
@@ -65,18 +67,38 @@ static double small_float_value(uint16_t bits, int man, int emin) {
 }
 
 int64_t elem_load_int(DType d, const void *at) {
-#define LOAD(type) { type x; memcpy(&x, at, sizeof x); return (int64_t)x; }
+#define LOAD(type)                                                                                 \
+    {                                                                                              \
+        type x;                                                                                    \
+        memcpy(&x, at, sizeof x);                                                                  \
+        return (int64_t)x;                                                                         \
+    }
     switch (d) {
-    case DT_I64: LOAD(int64_t)
-    case DT_I32: LOAD(int32_t)
-    case DT_I16: LOAD(int16_t)
-    case DT_I8: LOAD(int8_t)
-    case DT_U64: LOAD(uint64_t)
-    case DT_U32: LOAD(uint32_t)
-    case DT_U16: LOAD(uint16_t)
-    case DT_U8: LOAD(uint8_t)
-    case DT_BOOL: return *(const uint8_t *)at != 0;
-    case DT_NONE: case DT_F32: case DT_F64: case DT_F16: case DT_BF16: case N_DTYPES: break;
+    case DT_I64:
+        LOAD(int64_t)
+    case DT_I32:
+        LOAD(int32_t)
+    case DT_I16:
+        LOAD(int16_t)
+    case DT_I8:
+        LOAD(int8_t)
+    case DT_U64:
+        LOAD(uint64_t)
+    case DT_U32:
+        LOAD(uint32_t)
+    case DT_U16:
+        LOAD(uint16_t)
+    case DT_U8:
+        LOAD(uint8_t)
+    case DT_BOOL:
+        return *(const uint8_t *)at != 0;
+    case DT_NONE:
+    case DT_F32:
+    case DT_F64:
+    case DT_F16:
+    case DT_BF16:
+    case N_DTYPES:
+        break;
     }
 #undef LOAD
     assert(0 && "an integer element");
@@ -105,15 +127,37 @@ double elem_load(DType d, const void *at) {
 void elem_store_int(DType d, void *at, int64_t i) {
     uint8_t truth = i != 0;
     switch (d) {
-    case DT_BOOL: memcpy(at, &truth, 1); return;
-#define STORE(type) { type x = (type)i; memcpy(at, &x, sizeof x); return; }
-    case DT_I64: case DT_U64: STORE(uint64_t)
-    case DT_I32: case DT_U32: STORE(uint32_t)
-    case DT_I16: case DT_U16: STORE(uint16_t)
-    case DT_I8: case DT_U8: STORE(uint8_t)
+    case DT_BOOL:
+        memcpy(at, &truth, 1);
+        return;
+#define STORE(type)                                                                                \
+    {                                                                                              \
+        type x = (type)i;                                                                          \
+        memcpy(at, &x, sizeof x);                                                                  \
+        return;                                                                                    \
+    }
+    case DT_I64:
+    case DT_U64:
+        STORE(uint64_t)
+    case DT_I32:
+    case DT_U32:
+        STORE(uint32_t)
+    case DT_I16:
+    case DT_U16:
+        STORE(uint16_t)
+    case DT_I8:
+    case DT_U8:
+        STORE(uint8_t)
 #undef STORE
-    case DT_F32: case DT_F64: case DT_F16: case DT_BF16: elem_store(d, at, (double)i); return;
-    case DT_NONE: case N_DTYPES: break;
+    case DT_F32:
+    case DT_F64:
+    case DT_F16:
+    case DT_BF16:
+        elem_store(d, at, (double)i);
+        return;
+    case DT_NONE:
+    case N_DTYPES:
+        break;
     }
     assert(0 && "a storage type");
 }
@@ -131,13 +175,33 @@ void elem_store(DType d, void *at, double f) {
     uint16_t half = 0;
     uint8_t truth = f != 0;
     switch (d) {
-    case DT_F32: memcpy(at, &single, sizeof single); return;
-    case DT_F64: memcpy(at, &f, sizeof f); return;
-    case DT_F16: half = small_float_bits(f, 10, -14, 0x7c00); break;
-    case DT_BF16: half = small_float_bits(f, 7, -126, 0x7f80); break;
-    case DT_BOOL: memcpy(at, &truth, 1); return;
-    case DT_NONE: case DT_I64: case DT_I32: case DT_I16: case DT_I8: case DT_U64: case DT_U32: case DT_U16:
-    case DT_U8: case N_DTYPES: elem_store_int(d, at, int_of(f)); return;
+    case DT_F32:
+        memcpy(at, &single, sizeof single);
+        return;
+    case DT_F64:
+        memcpy(at, &f, sizeof f);
+        return;
+    case DT_F16:
+        half = small_float_bits(f, 10, -14, 0x7c00);
+        break;
+    case DT_BF16:
+        half = small_float_bits(f, 7, -126, 0x7f80);
+        break;
+    case DT_BOOL:
+        memcpy(at, &truth, 1);
+        return;
+    case DT_NONE:
+    case DT_I64:
+    case DT_I32:
+    case DT_I16:
+    case DT_I8:
+    case DT_U64:
+    case DT_U32:
+    case DT_U16:
+    case DT_U8:
+    case N_DTYPES:
+        elem_store_int(d, at, int_of(f));
+        return;
     }
     memcpy(at, &half, sizeof half);
 }

@@ -1,8 +1,9 @@
 /* graph.c - nodes, states, inputs, entries; copying a graph through a map.
  *
- * A node is found or made by (op, operands, attribute, type, epoch). Operands precede users: graph_emit asserts it, so the
- * list is always in topological order and every walk here is one loop. Fields of an attribute that the caller left out and
- * that have a neutral value (strides 1, padding 0, ...) are filled in, so that a node always carries all fields of its row.
+ * A node is found or made by (op, operands, attribute, type, epoch). Operands precede users:
+ * graph_emit asserts it, so the list is always in topological order and every walk here is one
+ * loop. Fields of an attribute that the caller left out and that have a neutral value (strides 1,
+ * padding 0, ...) are filled in, so that a node always carries all fields of its row.
  */
 #include "intern.h"
 #include "op_functions.h"
@@ -34,7 +35,8 @@ static void diags_copy(Graph *to, const Graph *from) {
     for (uint32_t i = 0; i < from->diags.n; i++) {
         const Diag *old = &from->diags.items[i];
         LIST_RESERVE(to->arena, d->items, d->n, d->cap);
-        d->items[d->n++] = (Diag){old->code, old->loc, arena_strdup(to->arena, old->text), arena_strdup(to->arena, old->hint)};
+        d->items[d->n++] = (Diag){old->code, old->loc, arena_strdup(to->arena, old->text),
+                                  arena_strdup(to->arena, old->hint)};
     }
 }
 
@@ -43,7 +45,9 @@ Graph *graph_copy_empty(const Graph *from) {
     intern_copy(to, from);
     for (uint32_t i = 0; i < from->n_states; i++) {
         State s = from->states[i];
-        if (s.source.data) s.source.data = arena_grow(to->arena, (void *)s.source.data, s.source.bytes, s.source.bytes);
+        if (s.source.data)
+            s.source.data =
+                arena_grow(to->arena, (void *)s.source.data, s.source.bytes, s.source.bytes);
         graph_add_state(to, s);
     }
     for (uint32_t i = 0; i < from->n_inputs; i++) graph_add_input(to, from->inputs[i]);
@@ -89,17 +93,41 @@ static const AttrField *field_in(const Attr *a, AttrKey key) {
     return NULL;
 }
 
-/* The neutral value of a field, or key A_NONE where it has none. Lists have one element per axis that the op works on. */
+/* The neutral value of a field, or key A_NONE where it has none. Lists have one element per axis
+ * that the op works on. */
 static AttrField field_neutral(AttrKey key, uint32_t n_list) {
     static const int64_t zeros[MAX_RANK], ones[MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
     switch (key) {
-    case A_TA: case A_TB: case A_BATCH: case A_MODE: return attr_int(key, 0);
-    case A_GROUPS: return attr_int(key, 1);
-    case A_VALUE: return attr_float(key, 0);
-    case A_LOW: case A_HIGH: case A_INTERIOR: return attr_ints(key, zeros, n_list);
-    case A_STEP: case A_STRIDES: case A_DILATIONS: return attr_ints(key, ones, n_list);
-    case A_NONE: case A_AXIS: case A_AXES: case A_PERM: case A_START: case A_KERNEL: case A_NAME: case A_STREAM:
-    case A_EPS: case A_IGNORE: case A_DATA: case N_ATTRS: break;
+    case A_TA:
+    case A_TB:
+    case A_BATCH:
+    case A_MODE:
+        return attr_int(key, 0);
+    case A_GROUPS:
+        return attr_int(key, 1);
+    case A_VALUE:
+        return attr_float(key, 0);
+    case A_LOW:
+    case A_HIGH:
+    case A_INTERIOR:
+        return attr_ints(key, zeros, n_list);
+    case A_STEP:
+    case A_STRIDES:
+    case A_DILATIONS:
+        return attr_ints(key, ones, n_list);
+    case A_NONE:
+    case A_AXIS:
+    case A_AXES:
+    case A_PERM:
+    case A_START:
+    case A_KERNEL:
+    case A_NAME:
+    case A_STREAM:
+    case A_EPS:
+    case A_IGNORE:
+    case A_DATA:
+    case N_ATTRS:
+        break;
     }
     return (AttrField){.key = A_NONE};
 }
@@ -122,10 +150,13 @@ AttrId attr_complete(Graph *g, OpCode op, const Value *operands, AttrId attr) {
     for (uint32_t i = 0; i < info->n_attrs; i++) {
         const AttrField *f = field_in(a, info->attrs[i]);
         n_known += f != NULL;
-        fields[n] = f ? *f : field_neutral(info->attrs[i], info->arity ? n_listed_axes(g, op, operands, a) : 0);
+        fields[n] =
+            f ? *f
+              : field_neutral(info->attrs[i], info->arity ? n_listed_axes(g, op, operands, a) : 0);
         if (fields[n].key) n++;
     }
-    return n_known == a->n ? graph_attr(g, fields, n) : attr; /* a field of another row: attr_misfit will say so */
+    return n_known == a->n ? graph_attr(g, fields, n)
+                           : attr; /* a field of another row: attr_misfit will say so */
 }
 
 AttrKey attr_misfit(const Graph *g, OpCode op, AttrId attr) {
@@ -152,9 +183,10 @@ static uint64_t node_hash(const Node *n, const Value *operands) {
 }
 
 static bool nodes_equal(const Graph *g, const Node *a, const Node *b, const Value *b_operands) {
-    return a->op == b->op && a->n_operands == b->n_operands && a->type == b->type && a->attr == b->attr &&
-           a->epoch == b->epoch &&
-           (!a->n_operands || memcmp(&g->operands[a->operands], b_operands, a->n_operands * sizeof(Value)) == 0);
+    return a->op == b->op && a->n_operands == b->n_operands && a->type == b->type &&
+           a->attr == b->attr && a->epoch == b->epoch &&
+           (!a->n_operands ||
+            memcmp(&g->operands[a->operands], b_operands, a->n_operands * sizeof(Value)) == 0);
 }
 
 static uint32_t operands_add(Graph *g, const Value *operands, uint32_t n) {
@@ -173,7 +205,9 @@ static Value lookup(const Graph *g, uint64_t h, const Node *n, const Value *oper
     return 0;
 }
 
-Value node_find(const Graph *g, const Node *n, const Value *operands) { return lookup(g, node_hash(n, operands), n, operands); }
+Value node_find(const Graph *g, const Node *n, const Value *operands) {
+    return lookup(g, node_hash(n, operands), n, operands);
+}
 
 static Value node_intern(Graph *g, Node n, const Value *operands) {
     uint64_t h = node_hash(&n, operands);
@@ -186,7 +220,8 @@ static Value node_intern(Graph *g, Node n, const Value *operands) {
     return g->n_nodes++;
 }
 
-Value graph_emit(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId attr, TypeId given) {
+Value graph_emit(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId attr,
+                 TypeId given) {
     assert(op > OP_NONE && op < N_OPS);
     assert(op_info[op].arity < 0 ? n > 0 && n <= UINT16_MAX : n == (uint32_t)op_info[op].arity);
     for (uint32_t i = 0; i < n; i++) {
@@ -197,7 +232,12 @@ Value graph_emit(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId 
     assert(!attr_misfit(g, op, attr));
     TypeId type = op_info[op].shape(g, op, operands, n, attr, given);
     if (!type) return 0;
-    Node node = {.op = (uint16_t)op, .n_operands = (uint16_t)n, .type = type, .attr = attr, .loc = g->loc, .epoch = g->epoch};
+    Node node = {.op = (uint16_t)op,
+                 .n_operands = (uint16_t)n,
+                 .type = type,
+                 .attr = attr,
+                 .loc = g->loc,
+                 .epoch = g->epoch};
     return node_intern(g, node, operands);
 }
 
@@ -208,7 +248,8 @@ static uint32_t name_lookup(const Graph *g, bool of_state, const char *name, uin
     *hash = hash_bytes(6, name, strlen(name));
     uint32_t cursor = (uint32_t)*hash, id;
     while ((id = table_next(t, *hash, &cursor)))
-        if (strcmp(of_state ? g->states[id - 1].name : g->inputs[id - 1].name, name) == 0) return id;
+        if (strcmp(of_state ? g->states[id - 1].name : g->inputs[id - 1].name, name) == 0)
+            return id;
     return 0;
 }
 
@@ -285,9 +326,12 @@ bool *graph_reachable(const Graph *g, Arena *a, EntryKind e) {
     return marks;
 }
 
-static Value node_copy(const Graph *from, Value v, Graph *to, const Value *map, const TypeId *types, const AttrId *attrs) {
+static Value node_copy(const Graph *from, Value v, Graph *to, const Value *map, const TypeId *types,
+                       const AttrId *attrs) {
     Node n = from->nodes[v];
-    Value few[8], *operands = n.n_operands > 8 ? arena_alloc(to->arena, n.n_operands * sizeof *operands) : few;
+    Value few[8], *operands = n.n_operands > 8
+                                  ? arena_alloc(to->arena, n.n_operands * sizeof *operands)
+                                  : few;
     for (uint32_t i = 0; i < n.n_operands; i++) {
         operands[i] = map[graph_operand(from, v, i)];
         assert(operands[i]);
@@ -303,7 +347,8 @@ void graph_rewrite(const Graph *from, Graph *to, VisitFn *visit, void *pass, Val
     TypeId *types = arena_alloc(scratch, from->n_types * sizeof *types);
     AttrId *attrs = arena_alloc(scratch, from->n_attrs * sizeof *attrs);
     for (TypeId i = 1; i < from->n_types; i++) types[i] = graph_type(to, from->types[i]);
-    for (AttrId i = 1; i < from->n_attrs; i++) attrs[i] = graph_attr(to, from->attrs[i].fields, from->attrs[i].n);
+    for (AttrId i = 1; i < from->n_attrs; i++)
+        attrs[i] = graph_attr(to, from->attrs[i].fields, from->attrs[i].n);
     for (int e = 0; e < N_ENTRIES; e++) mark_roots(from, (EntryKind)e, marks);
     mark_operands(from, marks, map);
     LocId loc = to->loc;

@@ -1,6 +1,8 @@
-/* intern.c - types, attributes, locations and strings: equal content is one id, so that a node is a handful of integers.
+/* intern.c - types, attributes, locations and strings: equal content is one id, so that a node is a
+ * handful of integers.
  *
- * Everything is copied into the graph's arena. Attribute fields are sorted by key and compared by content (doubles by bits).
+ * Everything is copied into the graph's arena. Attribute fields are sorted by key and compared by
+ * content (doubles by bits).
  */
 #include "intern.h"
 #include <assert.h>
@@ -109,9 +111,7 @@ int64_t type_elems(const Type *t) {
     return n;
 }
 
-uint64_t type_bytes(const Type *t) {
-    return (uint64_t)type_elems(t) * dtype_info[t->dtype].bytes;
-}
+uint64_t type_bytes(const Type *t) { return (uint64_t)type_elems(t) * dtype_info[t->dtype].bytes; }
 
 bool dims_equal(const Type *a, const Type *b) {
     return a->rank == b->rank && memcmp(a->dims, b->dims, a->rank * sizeof a->dims[0]) == 0;
@@ -121,7 +121,8 @@ const char *type_text(Graph *g, const Type *t) {
     char text[16 + MAX_RANK * 21] = "";
     int at = snprintf(text, sizeof text, "%s[", dtype_info[t->dtype].name);
     for (uint32_t i = 0; i < t->rank; i++)
-        at += snprintf(text + at, sizeof text - (size_t)at, "%s%lld", i ? "," : "", (long long)t->dims[i]);
+        at += snprintf(text + at, sizeof text - (size_t)at, "%s%lld", i ? "," : "",
+                       (long long)t->dims[i]);
     return arena_printf(g->arena, "%s]", text);
 }
 
@@ -129,11 +130,21 @@ const char *type_text(Graph *g, const Type *t) {
 
 static const void *field_content(const AttrField *f, size_t *bytes) {
     switch (attr_info[f->key].kind) {
-    case ATTR_INT: *bytes = sizeof f->u.i; return &f->u.i;
-    case ATTR_FLOAT: *bytes = sizeof f->u.f; return &f->u.f;
-    case ATTR_INTS: *bytes = f->n * sizeof *f->u.ints; return f->u.ints;
-    case ATTR_STR: *bytes = strlen(f->u.str) + 1; return f->u.str;
-    case ATTR_BYTES: *bytes = f->n; return f->u.bytes;
+    case ATTR_INT:
+        *bytes = sizeof f->u.i;
+        return &f->u.i;
+    case ATTR_FLOAT:
+        *bytes = sizeof f->u.f;
+        return &f->u.f;
+    case ATTR_INTS:
+        *bytes = f->n * sizeof *f->u.ints;
+        return f->u.ints;
+    case ATTR_STR:
+        *bytes = strlen(f->u.str) + 1;
+        return f->u.str;
+    case ATTR_BYTES:
+        *bytes = f->n;
+        return f->u.bytes;
     }
     assert(0 && "an attribute kind");
     return NULL;
@@ -150,10 +161,20 @@ static AttrField field_copy(Graph *g, AttrField f) {
     size_t bytes;
     const void *content = field_content(&f, &bytes);
     switch (attr_info[f.key].kind) {
-    case ATTR_INT: case ATTR_FLOAT: f.n = 1; break;
-    case ATTR_INTS: f.u.ints = arena_grow(g->arena, (void *)content, bytes, bytes); break;
-    case ATTR_BYTES: f.u.bytes = arena_grow(g->arena, (void *)content, bytes, bytes); break;
-    case ATTR_STR: f.n = 1; f.u.str = graph_str(g, f.u.str); break;
+    case ATTR_INT:
+    case ATTR_FLOAT:
+        f.n = 1;
+        break;
+    case ATTR_INTS:
+        f.u.ints = arena_grow(g->arena, (void *)content, bytes, bytes);
+        break;
+    case ATTR_BYTES:
+        f.u.bytes = arena_grow(g->arena, (void *)content, bytes, bytes);
+        break;
+    case ATTR_STR:
+        f.n = 1;
+        f.u.str = graph_str(g, f.u.str);
+        break;
     }
     return f;
 }
@@ -212,7 +233,9 @@ LocId graph_loc(Graph *g, Loc loc) {
     uint32_t cursor = (uint32_t)h, id;
     while ((id = table_next(&g->interner->locs, h, &cursor))) {
         const Loc *l = &g->locs[id];
-        if (l->kind == loc.kind && l->parent == loc.parent && l->name == loc.name && l->op == loc.op && l->scope == loc.scope) return id;
+        if (l->kind == loc.kind && l->parent == loc.parent && l->name == loc.name &&
+            l->op == loc.op && l->scope == loc.scope)
+            return id;
     }
     LIST_RESERVE(g->arena, g->locs, g->n_locs, g->cap_locs);
     g->locs[g->n_locs] = loc;
@@ -237,7 +260,9 @@ void intern_init(Graph *g) {
 
 void intern_copy(Graph *to, const Graph *from) {
     for (TypeId i = 1; i < from->n_types; i++) graph_type(to, from->types[i]);
-    for (AttrId i = 1; i < from->n_attrs; i++) graph_attr(to, from->attrs[i].fields, from->attrs[i].n);
+    for (AttrId i = 1; i < from->n_attrs; i++)
+        graph_attr(to, from->attrs[i].fields, from->attrs[i].n);
     for (LocId i = 1; i < from->n_locs; i++) graph_loc(to, from->locs[i]);
-    assert(to->n_types == from->n_types && to->n_attrs == from->n_attrs && to->n_locs == from->n_locs);
+    assert(to->n_types == from->n_types && to->n_attrs == from->n_attrs &&
+           to->n_locs == from->n_locs);
 }

@@ -1,16 +1,21 @@
 /* intern.h - the hash tables behind a Graph; private to ir/.
  *
- * A table maps a 64-bit hash to ids (never 0) that the caller compares; it owns nothing else. Open addressing, at most half
- * full, memory from the graph's arena.
+ * A table maps a 64-bit hash to ids (never 0) that the caller compares; it owns nothing else. Open
+ * addressing, at most half full, memory from the graph's arena.
  */
 #ifndef TRAINC_INTERN_H
 #define TRAINC_INTERN_H
 #include "ir.h"
 
-typedef struct Table { uint64_t *hashes; uint32_t *ids; uint32_t n, cap; } Table;
+typedef struct Table {
+    uint64_t *hashes;
+    uint32_t *ids;
+    uint32_t n, cap;
+} Table;
 struct Interner {
     Table types, attrs, locs, strings, nodes, states, inputs;
-    const char **string_at; uint32_t n_strings, cap_strings; /* id - 1 */
+    const char **string_at;
+    uint32_t n_strings, cap_strings; /* id - 1 */
 };
 
 uint64_t hash_bytes(uint64_t seed, const void *, size_t n);
@@ -24,8 +29,10 @@ void table_add(Arena *, Table *, uint64_t hash, uint32_t id);
 
 /* The list with room for one more; old contents are copied. */
 void *list_reserve(Arena *, void *list, uint32_t n, uint32_t *cap, size_t item_bytes);
-#define LIST_RESERVE(arena, list, n, cap) ((list) = list_reserve(arena, list, n, &(cap), sizeof *(list)))
+#define LIST_RESERVE(arena, list, n, cap)                                                          \
+    ((list) = list_reserve(arena, list, n, &(cap), sizeof *(list)))
 
 void intern_init(Graph *);
-void intern_copy(Graph *to, const Graph *from); /* types, attributes, locations: the ids stay the same */
+void intern_copy(Graph *to,
+                 const Graph *from); /* types, attributes, locations: the ids stay the same */
 #endif

@@ -1,8 +1,9 @@
 /* text_parse.c - text to graph, one statement per line (the form is in text.h).
  *
- * Recursive descent over characters; nodes go through graph_emit, so every type is inferred and a written one is only compared.
- * Types of leaves that are declared, and fields with a neutral value, may be left out. The first error ends it:
- * "file:line: what". No text, however broken, reaches an assert.
+ * Recursive descent over characters; nodes go through graph_emit, so every type is inferred and a
+ * written one is only compared. Types of leaves that are declared, and fields with a neutral value,
+ * may be left out. The first error ends it: "file:line: what". No text, however broken, reaches an
+ * assert.
  */
 #include "intern.h"
 #include "op_functions.h"
@@ -12,7 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Label { const char *text; Value value; } Label;
+typedef struct Label {
+    const char *text;
+    Value value;
+} Label;
 typedef struct Parser {
     Graph *g;
     Arena *scratch;
@@ -20,10 +24,12 @@ typedef struct Parser {
     uint32_t line;
     FILE *errors;
     bool failed;
-    LocId *locs; uint32_t n_locs, cap_locs;                      /* by written number */
-    Label *labels; uint32_t n_labels, cap_labels;
+    LocId *locs;
+    uint32_t n_locs, cap_locs; /* by written number */
+    Label *labels;
+    uint32_t n_labels, cap_labels;
     Table label_table;
-    int entry;                                                   /* -1 before the first */
+    int entry; /* -1 before the first */
 } Parser;
 
 __attribute__((format(printf, 2, 3))) static bool fail(Parser *p, const char *fmt, ...) {
@@ -253,8 +259,14 @@ static void parse_loc(Parser *p) {
     const char *kind = natural(p, &number) ? name(p) : NULL;
     if (!kind) return;
     int k = index_of(kind, loc_kind_text, N_LOC_KINDS);
-    if (k < 0) { fail(p, "%s is no kind of location", kind); return; }
-    if (number != p->n_locs + 1u) { fail(p, "locations are numbered from 1 on, in order"); return; }
+    if (k < 0) {
+        fail(p, "%s is no kind of location", kind);
+        return;
+    }
+    if (number != p->n_locs + 1u) {
+        fail(p, "locations are numbered from 1 on, in order");
+        return;
+    }
     loc.kind = (LocKind)k;
     if (!loc_ref(p, &loc.parent)) return;
     if (!at_end_of_line(p)) {
@@ -289,18 +301,28 @@ static void parse_state(Parser *p) {
     if (!s.name || !expect(p, ':') || !(s.type = type(p))) return;
     const char *word = name(p);
     int cls = word ? index_of(word, state_class_text, N_STATE_CLASSES) : -1;
-    if (cls < 0) { fail(p, "a class of state expected"); return; }
+    if (cls < 0) {
+        fail(p, "a class of state expected");
+        return;
+    }
     s.cls = (StateClass)cls;
     while (!at_end_of_line(p)) {
         if (!(word = name(p))) return;
         bool is_flag = !accept(p, '=');
-        if (is_flag && strcmp(word, "trains") == 0) s.trains = true;
-        else if (is_flag && strcmp(word, "buffer") == 0) s.is_buffer = true;
-        else if (is_flag) { fail(p, "a state is not %s", word); return; }
-        else if (!state_field(p, &s, word)) return;
+        if (is_flag && strcmp(word, "trains") == 0)
+            s.trains = true;
+        else if (is_flag && strcmp(word, "buffer") == 0)
+            s.is_buffer = true;
+        else if (is_flag) {
+            fail(p, "a state is not %s", word);
+            return;
+        } else if (!state_field(p, &s, word))
+            return;
     }
-    if (graph_state(p->g, s.name)) fail(p, "state %s is declared twice", s.name);
-    else graph_add_state(p->g, s);
+    if (graph_state(p->g, s.name))
+        fail(p, "state %s is declared twice", s.name);
+    else
+        graph_add_state(p->g, s);
 }
 
 static void parse_input(Parser *p) {
@@ -310,15 +332,19 @@ static void parse_input(Parser *p) {
         int64_t axis = 0;
         const char *key = name(p);
         if (!key || !expect(p, '=')) return;
-        bool ok = strcmp(key, "batch") == 0 ? integer(p, &axis) && (axis < p->g->types[in.type].rank || fail(p, "no such axis"))
-                : strcmp(key, "limit") == 0 ? integer(p, &in.index_limit)
-                : strcmp(key, "loc") == 0   ? loc_ref(p, &in.loc)
-                                            : fail(p, "an input has no %s", key);
+        bool ok =
+            strcmp(key, "batch") == 0
+                ? integer(p, &axis) && (axis < p->g->types[in.type].rank || fail(p, "no such axis"))
+            : strcmp(key, "limit") == 0 ? integer(p, &in.index_limit)
+            : strcmp(key, "loc") == 0   ? loc_ref(p, &in.loc)
+                                        : fail(p, "an input has no %s", key);
         if (!ok) return;
         if (strcmp(key, "batch") == 0) in.batch_axis = axis < 0 ? -1 : (int)axis;
     }
-    if (graph_input(p->g, in.name)) fail(p, "input %s is declared twice", in.name);
-    else graph_add_input(p->g, in);
+    if (graph_input(p->g, in.name))
+        fail(p, "input %s is declared twice", in.name);
+    else
+        graph_add_input(p->g, in);
 }
 
 static void parse_entry(Parser *p) {
@@ -332,7 +358,10 @@ static void parse_root(Parser *p, bool is_update) {
     const char *text = name(p);
     Value v = text && expect(p, '=') ? value(p) : 0;
     if (!v) return;
-    if (p->entry < 0) { fail(p, "a root outside an entry"); return; }
+    if (p->entry < 0) {
+        fail(p, "a root outside an entry");
+        return;
+    }
     graph_add_root(p->g, (EntryKind)p->entry, is_update, text, v);
 }
 
@@ -341,16 +370,27 @@ static void parse_output(Parser *p) { parse_root(p, false); }
 
 /* ---------------------------------------------------------------- nodes */
 
-typedef struct Written { AttrField fields[N_ATTRS]; uint32_t n_fields; LocId loc; uint32_t epoch; TypeId type; } Written;
+typedef struct Written {
+    AttrField fields[N_ATTRS];
+    uint32_t n_fields;
+    LocId loc;
+    uint32_t epoch;
+    TypeId type;
+} Written;
 
 static bool field_value(Parser *p, AttrField *f, DType d) {
     int64_t *ints;
     switch (attr_info[f->key].kind) {
-    case ATTR_INT: return integer(p, &f->u.i);
-    case ATTR_FLOAT: return real(p, &f->u.f);
-    case ATTR_STR: return (f->u.str = name(p)) != NULL;
-    case ATTR_BYTES: return (f->u.bytes = elements(p, d, &f->n)) != NULL;
-    case ATTR_INTS: break;
+    case ATTR_INT:
+        return integer(p, &f->u.i);
+    case ATTR_FLOAT:
+        return real(p, &f->u.f);
+    case ATTR_STR:
+        return (f->u.str = name(p)) != NULL;
+    case ATTR_BYTES:
+        return (f->u.bytes = elements(p, d, &f->n)) != NULL;
+    case ATTR_INTS:
+        break;
     }
     ints = arena_alloc(p->scratch, MAX_RANK * sizeof *ints);
     f->u.ints = ints;
@@ -407,15 +447,24 @@ static Value node_emit(Parser *p, OpCode op, const Value *operands, uint32_t n, 
     uint32_t n_diags = g->diags.n;
     AttrId attr = attr_complete(g, op, operands, graph_attr(g, w->fields, w->n_fields));
     AttrKey key = attr_misfit(g, op, attr);
-    if (key) return fail(p, "%s: field %s is missing or does not belong here", op_info[op].name, attr_info[key].name), 0;
+    if (key)
+        return fail(p, "%s: field %s is missing or does not belong here", op_info[op].name,
+                    attr_info[key].name),
+               0;
     g->loc = w->loc;
     g->epoch = w->epoch;
     Value v = graph_emit(g, op, operands, n, attr, w->type ? w->type : declared_type(g, op, w));
     g->loc = g->epoch = 0;
-    if (!v) return fail(p, "%s", g->diags.n > n_diags ? g->diags.items[g->diags.n - 1].text : "the type cannot be inferred"), 0;
+    if (!v)
+        return fail(p, "%s",
+                    g->diags.n > n_diags ? g->diags.items[g->diags.n - 1].text
+                                         : "the type cannot be inferred"),
+               0;
     TypeId inferred = graph_node(g, v)->type;
     if (w->type && w->type != inferred)
-        return fail(p, "type is %s, inferred is %s", type_text(g, &g->types[w->type]), type_text(g, &g->types[inferred])), 0;
+        return fail(p, "type is %s, inferred is %s", type_text(g, &g->types[w->type]),
+                    type_text(g, &g->types[inferred])),
+               0;
     return v;
 }
 
@@ -427,12 +476,21 @@ static void parse_node(Parser *p) {
     const char *word = label && expect(p, '=') ? name(p) : NULL;
     if (!word) return;
     OpCode op = op_from_name(word);
-    if (!op) { fail(p, "%s is no op", word); return; }
-    if (label_find(p, label)) { fail(p, "%%%s is defined twice", label); return; }
+    if (!op) {
+        fail(p, "%s is no op", word);
+        return;
+    }
+    if (label_find(p, label)) {
+        fail(p, "%%%s is defined twice", label);
+        return;
+    }
     Value *operands = node_operands(p, &n);
     if (p->failed) return;
     int arity = op_info[op].arity;
-    if (arity < 0 ? n == 0 || n > UINT16_MAX : n != (uint32_t)arity) { fail(p, "%s has %u operands", word, n); return; }
+    if (arity < 0 ? n == 0 || n > UINT16_MAX : n != (uint32_t)arity) {
+        fail(p, "%s has %u operands", word, n);
+        return;
+    }
     if (accept(p, ':') && !(w.type = type(p))) return;
     while (!at_end_of_line(p))
         if (!node_field(p, &w)) return;
@@ -441,9 +499,13 @@ static void parse_node(Parser *p) {
 }
 
 static void parse_statement(Parser *p) {
-    static const struct { const char *word; void (*parse)(Parser *); } statements[] = {
-        {"graph", parse_graph}, {"loc", parse_loc}, {"state", parse_state}, {"input", parse_input},
-        {"entry", parse_entry}, {"update", parse_update}, {"output", parse_output},
+    static const struct {
+        const char *word;
+        void (*parse)(Parser *);
+    } statements[] = {
+        {"graph", parse_graph},   {"loc", parse_loc},     {"state", parse_state},
+        {"input", parse_input},   {"entry", parse_entry}, {"update", parse_update},
+        {"output", parse_output},
     };
     if (*p->at == '%') {
         parse_node(p);
@@ -460,7 +522,13 @@ static void parse_statement(Parser *p) {
 }
 
 Graph *graph_parse(const char *text, const char *file, FILE *errors) {
-    Parser p = {.g = graph_new(""), .scratch = arena_new(), .at = text, .file = file, .line = 1, .errors = errors, .entry = -1};
+    Parser p = {.g = graph_new(""),
+                .scratch = arena_new(),
+                .at = text,
+                .file = file,
+                .line = 1,
+                .errors = errors,
+                .entry = -1};
     while (!p.failed && skip_space(&p)) {
         if (*p.at == '\n') {
             p.at++;

@@ -1,4 +1,5 @@
-/* text_print.c - a graph as text, complete and exact: graph_parse gives the same graph back. The form is in text.h. */
+/* text_print.c - a graph as text, complete and exact: graph_parse gives the same graph back. The
+ * form is in text.h. */
 #include "text.h"
 #include <inttypes.h>
 #include <math.h>
@@ -6,11 +7,13 @@
 #include <string.h>
 
 const char *const loc_kind_text[N_LOC_KINDS] = {
-    [LOC_NODE] = "node", [LOC_GRADIENT] = "gradient", [LOC_RECOMPUTE] = "recompute", [LOC_CAST] = "cast",
-    [LOC_LOSS] = "loss", [LOC_OPTIMIZER] = "optimizer", [LOC_CLIP] = "clip", [LOC_ACCUMULATE] = "accumulate",
+    [LOC_NODE] = "node",           [LOC_GRADIENT] = "gradient",
+    [LOC_RECOMPUTE] = "recompute", [LOC_CAST] = "cast",
+    [LOC_LOSS] = "loss",           [LOC_OPTIMIZER] = "optimizer",
+    [LOC_CLIP] = "clip",           [LOC_ACCUMULATE] = "accumulate",
 };
 const char *const state_class_text[N_STATE_CLASSES] = {
-    [STATE_PARAM] = "param", [STATE_MASTER] = "master", [STATE_OPTIMIZER] = "optimizer",
+    [STATE_PARAM] = "param",       [STATE_MASTER] = "master",   [STATE_OPTIMIZER] = "optimizer",
     [STATE_GRADIENT] = "gradient", [STATE_COUNTER] = "counter", [STATE_PACKED] = "packed",
 };
 
@@ -49,7 +52,8 @@ static void type_print(const Type *t, FILE *f) {
 
 /* ---------------------------------------------------------------- elements */
 
-/* The shortest number that stores to the very same bytes; false where none does (a NaN with payload). */
+/* The shortest number that stores to the very same bytes; false where none does (a NaN with
+ * payload). */
 static bool element_text(DType d, const unsigned char *at, char *text, size_t text_bytes) {
     unsigned char again[8];
     uint32_t bytes = dtype_info[d].bytes;
@@ -115,7 +119,8 @@ static void state_print(const Graph *g, const State *s, FILE *f) {
     name_print(s->name, f);
     fputs(" : ", f);
     type_print(t, f);
-    fprintf(f, " %s%s%s", state_class_text[s->cls], s->trains ? " trains" : "", s->is_buffer ? " buffer" : "");
+    fprintf(f, " %s%s%s", state_class_text[s->cls], s->trains ? " trains" : "",
+            s->is_buffer ? " buffer" : "");
     if (s->source.file) {
         fputs(" file=", f);
         name_print(s->source.file, f);
@@ -150,9 +155,15 @@ static void field_print(const AttrField *a, DType d, FILE *f) {
     char text[40];
     fprintf(f, " %s=", attr_info[a->key].name);
     switch (attr_info[a->key].kind) {
-    case ATTR_INT: fprintf(f, "%" PRId64, a->u.i); break;
-    case ATTR_STR: name_print(a->u.str, f); break;
-    case ATTR_BYTES: elements_print(d, a->u.bytes, a->n, f); break;
+    case ATTR_INT:
+        fprintf(f, "%" PRId64, a->u.i);
+        break;
+    case ATTR_STR:
+        name_print(a->u.str, f);
+        break;
+    case ATTR_BYTES:
+        elements_print(d, a->u.bytes, a->n, f);
+        break;
     case ATTR_FLOAT:
         float_text(text, sizeof text, a->u.f);
         fputs(text, f);
@@ -172,7 +183,8 @@ static void node_print(const Graph *g, Value v, FILE *f) {
     for (uint32_t i = 0; i < n->n_operands; i++) fprintf(f, " %%%u", graph_operand(g, v, i));
     fputs(" : ", f);
     type_print(&g->types[n->type], f);
-    for (uint32_t i = 0; i < a->n; i++) field_print(&a->fields[i], (DType)g->types[n->type].dtype, f);
+    for (uint32_t i = 0; i < a->n; i++)
+        field_print(&a->fields[i], (DType)g->types[n->type].dtype, f);
     if (n->loc) fprintf(f, " loc=%u", n->loc);
     if (n->epoch) fprintf(f, " epoch=%u", n->epoch);
     fputc('\n', f);

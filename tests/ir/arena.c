@@ -1,4 +1,5 @@
-/* Tests that the arena hands out zeroed, aligned memory that stays where it is, and gives it back at a mark. */
+/* Tests that the arena hands out zeroed, aligned memory that stays where it is, and gives it back
+ * at a mark. */
 #include "text_helpers.h"
 
 Test(arena, memory_is_zeroed_and_aligned_also_after_a_release) {

@@ -1,8 +1,14 @@
-/* Tests that builders broadcast as numpy does, drop what does nothing, and keep splats in one form. */
+/* Tests that builders broadcast as numpy does, drop what does nothing, and keep splats in one form.
+ */
 #include "text_helpers.h"
 
 #define SETUP Graph *g = graph_new("t")
-#define DONE do { cr_assert_eq(g->diags.n, 0); cr_assert(graph_verify(g, stderr)); graph_free(g); } while (0)
+#define DONE                                                                                       \
+    do {                                                                                           \
+        cr_assert_eq(g->diags.n, 0);                                                               \
+        cr_assert(graph_verify(g, stderr));                                                        \
+        graph_free(g);                                                                             \
+    } while (0)
 
 Test(build, maps_broadcast_with_explicit_nodes) {
     SETUP;
@@ -11,7 +17,8 @@ Test(build, maps_broadcast_with_explicit_nodes) {
     expect_type(g, y, "f32[4,5,3]");
     Value left = graph_operand(g, y, 0), right = graph_operand(g, y, 1);
     cr_assert(graph_op(g, left) == OP_expand && graph_operand(g, left, 0) == a);
-    cr_assert(graph_op(g, right) == OP_expand && graph_op(g, graph_operand(g, right, 0)) == OP_reshape);
+    cr_assert(graph_op(g, right) == OP_expand &&
+              graph_op(g, graph_operand(g, right, 0)) == OP_reshape);
     Value c = input_of(g, "c", DT_BOOL, 0, NULL);
     expect_type(g, build_map(g, OP_where, (Value[]){c, a, b}, 3), "f32[4,5,3]");
     DONE;
@@ -40,9 +47,12 @@ Test(build, splats_are_one_const_whatever_their_dims) {
     float same[6] = {0.5f, 0.5f, 0.5f, 0.5f, 0.5f, 0.5f};
     cr_assert_eq(build_const(g, t, same), s);
     cr_assert_eq(attr_find(g, s, A_DATA)->n, 4);
-    cr_assert_eq(build_expand(g, build_splat(g, graph_type_of(g, DT_F32, 0, NULL), 0.5), DIMS(2, 3)), s);
-    cr_assert_eq(build_reshape(g, build_splat(g, graph_type_of(g, DT_F32, DIMS(6)), 0.5), DIMS(2, 3)), s);
-    cr_assert_eq(build_cast(g, build_splat(g, graph_type_of(g, DT_F64, DIMS(2, 3)), 0.5), DT_F32), s);
+    cr_assert_eq(
+        build_expand(g, build_splat(g, graph_type_of(g, DT_F32, 0, NULL), 0.5), DIMS(2, 3)), s);
+    cr_assert_eq(
+        build_reshape(g, build_splat(g, graph_type_of(g, DT_F32, DIMS(6)), 0.5), DIMS(2, 3)), s);
+    cr_assert_eq(build_cast(g, build_splat(g, graph_type_of(g, DT_F64, DIMS(2, 3)), 0.5), DT_F32),
+                 s);
     double value;
     cr_assert(const_splat(g, s, &value) && value == 0.5);
     DONE;
@@ -83,7 +93,8 @@ Test(build, reductions_take_axes_in_any_order_and_from_the_end) {
     Value m = build_mean(g, a, (int64_t[]){1, 2}, 2);
     expect_type(g, m, "f32[2,1,1]");
     double count;
-    cr_assert(graph_op(g, m) == OP_div && const_splat(g, graph_operand(g, m, 1), &count) && count == 12);
+    cr_assert(graph_op(g, m) == OP_div && const_splat(g, graph_operand(g, m, 1), &count) &&
+              count == 12);
     expect_type(g, build_squeeze(g, m, (int64_t[]){-1, 1}, 2), "f32[2]");
     DONE;
 }
@@ -91,7 +102,8 @@ Test(build, reductions_take_axes_in_any_order_and_from_the_end) {
 Test(build, sum_to_is_the_adjoint_of_expand) {
     SETUP;
     Value a = input_of(g, "a", DT_F32, DIMS(5, 2, 3));
-    Type to = {.dtype = DT_F32, .rank = 2, .dims = {2, 1}}, none = {.dtype = DT_F32}, same = *graph_type_at(g, a);
+    Type to = {.dtype = DT_F32, .rank = 2, .dims = {2, 1}}, none = {.dtype = DT_F32},
+         same = *graph_type_at(g, a);
     expect_type(g, build_sum_to(g, a, &to), "f32[2,1]");
     expect_type(g, build_sum_to(g, a, &none), "f32[]");
     cr_assert_eq(build_sum_to(g, a, &same), a);
@@ -101,7 +113,8 @@ Test(build, sum_to_is_the_adjoint_of_expand) {
 Test(build, slices_pads_concats) {
     SETUP;
     Value a = input_of(g, "a", DT_F32, DIMS(4, 6));
-    expect_type(g, build_slice(g, a, (int64_t[]){3, 0}, (int64_t[]){4, 3}, (int64_t[]){-1, 2}), "f32[4,3]");
+    expect_type(g, build_slice(g, a, (int64_t[]){3, 0}, (int64_t[]){4, 3}, (int64_t[]){-1, 2}),
+                "f32[4,3]");
     expect_type(g, build_pad(g, a, (int64_t[]){1, 0}, (int64_t[]){0, 2}, NULL, 0), "f32[5,8]");
     expect_type(g, build_concat(g, (Value[]){a, a}, 2, 1), "f32[4,12]");
     Value idx = input_of(g, "i", DT_I64, DIMS(7));
@@ -109,11 +122,14 @@ Test(build, slices_pads_concats) {
     DONE;
 }
 
-static Value under_reshape(const Graph *g, Value v) { return graph_op(g, v) == OP_reshape ? graph_operand(g, v, 0) : v; }
+static Value under_reshape(const Graph *g, Value v) {
+    return graph_op(g, v) == OP_reshape ? graph_operand(g, v, 0) : v;
+}
 
 Test(build, dot_folds_the_batch_into_rows_where_b_has_none) {
     SETUP;
-    Value a = input_of(g, "a", DT_F32, DIMS(2, 5, 3)), b = input_of(g, "b", DT_F32, DIMS(4, 3)), c = input_of(g, "c", DT_F32, DIMS(1, 3, 4));
+    Value a = input_of(g, "a", DT_F32, DIMS(2, 5, 3)), b = input_of(g, "b", DT_F32, DIMS(4, 3)),
+          c = input_of(g, "c", DT_F32, DIMS(1, 3, 4));
     Value y = build_dot(g, a, b, false, true);
     expect_type(g, y, "f32[2,5,4]");
     expect_type(g, under_reshape(g, y), "f32[10,4]");
@@ -124,7 +140,8 @@ Test(build, dot_folds_the_batch_into_rows_where_b_has_none) {
 
 Test(build, dot_broadcasts_batches) {
     SETUP;
-    Value a = input_of(g, "a", DT_F32, DIMS(2, 1, 5, 3)), b = input_of(g, "b", DT_F32, DIMS(7, 3, 4)), m = input_of(g, "m", DT_F32, DIMS(5, 3));
+    Value a = input_of(g, "a", DT_F32, DIMS(2, 1, 5, 3)),
+          b = input_of(g, "b", DT_F32, DIMS(7, 3, 4)), m = input_of(g, "m", DT_F32, DIMS(5, 3));
     expect_type(g, build_dot(g, a, b, false, false), "f32[2,7,5,4]");
     expect_type(g, build_dot(g, m, b, false, false), "f32[7,5,4]");
     expect_type(g, build_dot(g, a, m, true, false), "f32[2,1,3,3]");
@@ -133,7 +150,8 @@ Test(build, dot_broadcasts_batches) {
 
 Test(build, dot_of_vectors_is_numpys) {
     SETUP;
-    Value v = input_of(g, "v", DT_F32, DIMS(3)), m = input_of(g, "m", DT_F32, DIMS(3, 4)), b = input_of(g, "b", DT_F32, DIMS(2, 5, 3));
+    Value v = input_of(g, "v", DT_F32, DIMS(3)), m = input_of(g, "m", DT_F32, DIMS(3, 4)),
+          b = input_of(g, "b", DT_F32, DIMS(2, 5, 3));
     expect_type(g, build_dot(g, v, m, false, false), "f32[4]");
     expect_type(g, build_dot(g, v, v, false, false), "f32[]");
     expect_type(g, build_dot(g, b, v, false, false), "f32[2,5]");

@@ -1,4 +1,5 @@
-/* Tests that diagnostics are collected, kept once, and print as text, node and hint; and that ir/ provokes its rows. */
+/* Tests that diagnostics are collected, kept once, and print as text, node and hint; and that ir/
+ * provokes its rows. */
 #include "text_helpers.h"
 
 static void expect_print(Graph *g, const char *expected) {
@@ -14,7 +15,8 @@ Test(diag, prints_code_text_node_module_and_hint) {
     g->loc = graph_loc(g, (Loc){LOC_NODE, "/h/MatMul", "MatMul", "h", 0});
     cr_assert_eq(build_dot(g, a, b, false, false), 0);
     diag_hint(g, "transpose %s", "b");
-    expect_print(g, "error[E_DOT_INNER]: inner dimensions differ: 3 and 4\n  node /h/MatMul (MatMul), module h\n  hint: transpose b\n");
+    expect_print(g, "error[E_DOT_INNER]: inner dimensions differ: 3 and 4\n  node /h/MatMul "
+                    "(MatMul), module h\n  hint: transpose b\n");
 }
 
 Test(diag, a_derived_place_names_the_node_it_comes_from) {
@@ -27,7 +29,8 @@ Test(diag, a_derived_place_names_the_node_it_comes_from) {
 Test(diag, hints_take_the_same_arguments) {
     Graph *g = graph_new("t");
     diag_add(g, E_DIM_UNBOUND, 0, "batch", "x");
-    expect_print(g, "error[E_DIM_UNBOUND]: unbound dimension batch of input x\n  hint: bind it with --dim batch=N\n");
+    expect_print(g, "error[E_DIM_UNBOUND]: unbound dimension batch of input x\n  hint: bind it "
+                    "with --dim batch=N\n");
 }
 
 Test(diag, equal_ones_are_kept_once_and_others_all) {
@@ -55,12 +58,14 @@ Test(diag, severities_print_as_words) {
     Graph *g = graph_new("t");
     diag_add(g, N_TRAINS, 0, "3 parameters train");
     diag_add(g, W_UNTRAINED, 0, "w");
-    expect_print(g, "note[N_TRAINS]: 3 parameters train\nwarning[W_UNTRAINED]: parameter w does not reach the loss and will not train\n");
+    expect_print(g, "note[N_TRAINS]: 3 parameters train\nwarning[W_UNTRAINED]: parameter w does "
+                    "not reach the loss and will not train\n");
 }
 
 Test(diag, all_wrong_shapes_of_a_graph_are_collected) {
     Graph *g = graph_new("t");
-    Value a = input_of(g, "a", DT_F32, DIMS(2)), b = input_of(g, "b", DT_F32, DIMS(3)), c = input_of(g, "c", DT_I64, DIMS(2));
+    Value a = input_of(g, "a", DT_F32, DIMS(2)), b = input_of(g, "b", DT_F32, DIMS(3)),
+          c = input_of(g, "c", DT_I64, DIMS(2));
     Value bad = build_binary(g, OP_add, a, b);
     cr_assert_eq(build_unary(g, OP_exp, bad), 0);
     cr_assert_eq(build_unary(g, OP_exp, c), 0);
@@ -80,6 +85,7 @@ Test(diag, a_rule_that_does_not_build_is_a_fault_of_ours) {
 Test(diag, every_row_has_a_format_and_errors_an_exit_status) {
     for (int i = 1; i < N_DIAGS; i++) {
         cr_assert(diag_info[i].format[0] && diag_info[i].code[1] == '_');
-        cr_assert((diag_info[i].severity == SEV_ERROR) == (diag_info[i].exit_status != 0), "%s", diag_info[i].code);
+        cr_assert((diag_info[i].severity == SEV_ERROR) == (diag_info[i].exit_status != 0), "%s",
+                  diag_info[i].code);
     }
 }

@@ -1,4 +1,5 @@
-/* Tests that elements become bytes and come back: every half and bfloat16 value, rounding to nearest even, integers. */
+/* Tests that elements become bytes and come back: every half and bfloat16 value, rounding to
+ * nearest even, integers. */
 #include "text_helpers.h"
 #include <math.h>
 
@@ -27,7 +28,8 @@ Test(dtype, bf16_is_the_upper_half_of_a_float) {
 
 Test(dtype, half_agrees_with_the_compilers_own) {
 #ifdef __FLT16_MAX__
-    double xs[] = {0.1, 1.0 / 3, 65504, 65519.99, 65520, 1e-8, 5.9e-8, 3e-8, 2.98e-8, 6.1e-5, 6.103515625e-05, -2049, 2051, 1e300, -1e-300};
+    double xs[] = {0.1,     1.0 / 3, 65504,           65519.99, 65520, 1e-8,  5.9e-8, 3e-8,
+                   2.98e-8, 6.1e-5,  6.103515625e-05, -2049,    2051,  1e300, -1e-300};
     for (size_t i = 0; i < sizeof xs / sizeof *xs; i++) {
         _Float16 expected = (_Float16)xs[i];
         uint16_t bits, got;
@@ -77,7 +79,9 @@ Test(op_table, every_op_is_found_by_its_name_and_lists_its_fields) {
     for (int op = 1; op < N_OPS; op++) {
         cr_assert_eq(op_from_name(op_info[op].name), op);
         cr_assert(op_info[op].shape);
-        for (uint32_t i = 0; i < 8; i++) cr_assert((op_info[op].attrs[i] != A_NONE) == (i < op_info[op].n_attrs), "%s", op_info[op].name);
+        for (uint32_t i = 0; i < 8; i++)
+            cr_assert((op_info[op].attrs[i] != A_NONE) == (i < op_info[op].n_attrs), "%s",
+                      op_info[op].name);
     }
     cr_assert_eq(op_from_name("none"), OP_NONE);
     cr_assert_eq(op_info[OP_conv].n_attrs, 5);

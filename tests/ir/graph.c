@@ -1,4 +1,5 @@
-/* Tests that equal content is one id, that nodes are hash-consed, and that rewriting copies exactly what roots reach. */
+/* Tests that equal content is one id, that nodes are hash-consed, and that rewriting copies exactly
+ * what roots reach. */
 #include "text_helpers.h"
 
 Test(intern, equal_types_attributes_locations_strings_are_one) {
@@ -10,11 +11,13 @@ Test(intern, equal_types_attributes_locations_strings_are_one) {
     cr_assert_eq(one, graph_attr(g, (AttrField[]){attr_int(A_TB, 0), attr_int(A_TA, 1)}, 2));
     cr_assert_neq(one, graph_attr(g, (AttrField[]){attr_int(A_TB, 1), attr_int(A_TA, 1)}, 2));
     cr_assert_eq(graph_attr(g, NULL, 0), 0);
-    cr_assert_neq(graph_attr(g, (AttrField[]){attr_float(A_VALUE, 0.0)}, 1), graph_attr(g, (AttrField[]){attr_float(A_VALUE, -0.0)}, 1));
+    cr_assert_neq(graph_attr(g, (AttrField[]){attr_float(A_VALUE, 0.0)}, 1),
+                  graph_attr(g, (AttrField[]){attr_float(A_VALUE, -0.0)}, 1));
     LocId loc = graph_loc(g, (Loc){LOC_NODE, "n", "Op", NULL, 0});
     cr_assert_eq(loc, graph_loc(g, (Loc){LOC_NODE, "n", "Op", "", 0}));
     cr_assert_eq(graph_loc_derived(g, LOC_GRADIENT, loc), graph_loc_derived(g, LOC_GRADIENT, loc));
-    cr_assert_neq(graph_loc_derived(g, LOC_GRADIENT, loc), graph_loc_derived(g, LOC_RECOMPUTE, loc));
+    cr_assert_neq(graph_loc_derived(g, LOC_GRADIENT, loc),
+                  graph_loc_derived(g, LOC_RECOMPUTE, loc));
     char text[] = "abc";
     cr_assert_eq(graph_str(g, text), graph_str(g, "abc"));
     graph_free(g);
@@ -56,7 +59,9 @@ Test(emit, errors_flow_through_as_none) {
     cr_assert_eq(graph_emit(g, OP_add, (Value[]){x, 0}, 2, 0, 0), 0);
     cr_assert_eq(g->diags.n, 0);
     Value y = build_dot(g, 0, x, false, false);
-    y = build_reshape(g, build_expand(g, build_transpose(g, build_cast(g, y, DT_F64), (int64_t[]){0}), DIMS(1)), DIMS(1));
+    y = build_reshape(
+        g, build_expand(g, build_transpose(g, build_cast(g, y, DT_F64), (int64_t[]){0}), DIMS(1)),
+        DIMS(1));
     cr_assert_eq(build_sum_to(g, build_mean(g, y, (int64_t[]){0}, 1), graph_type_at(g, x)), 0);
     cr_assert_eq(g->diags.n, 0);
     graph_free(g);
@@ -64,7 +69,8 @@ Test(emit, errors_flow_through_as_none) {
 
 Test(emit, fields_with_a_neutral_value_are_filled_in) {
     Graph *g = graph_new("t");
-    Value x = input_of(g, "x", DT_F32, DIMS(1, 2, 5, 5)), w = input_of(g, "w", DT_F32, DIMS(3, 2, 3, 3));
+    Value x = input_of(g, "x", DT_F32, DIMS(1, 2, 5, 5)),
+          w = input_of(g, "w", DT_F32, DIMS(3, 2, 3, 3));
     Value y = graph_emit(g, OP_conv, (Value[]){x, w}, 2, 0, 0);
     uint32_t n;
     const int64_t *strides = attr_list(g, y, A_STRIDES, &n);
@@ -72,7 +78,9 @@ Test(emit, fields_with_a_neutral_value_are_filled_in) {
     cr_assert_eq(attr_list(g, y, A_LOW, &n)[1], 0);
     cr_assert_eq(attr_i(g, y, A_GROUPS, -1), 1);
     int64_t ones[] = {1, 1}, zeros[] = {0, 0};
-    AttrField fields[] = {attr_ints(A_STRIDES, ones, 2), attr_ints(A_DILATIONS, ones, 2), attr_ints(A_LOW, zeros, 2), attr_ints(A_HIGH, zeros, 2), attr_int(A_GROUPS, 1)};
+    AttrField fields[] = {attr_ints(A_STRIDES, ones, 2), attr_ints(A_DILATIONS, ones, 2),
+                          attr_ints(A_LOW, zeros, 2), attr_ints(A_HIGH, zeros, 2),
+                          attr_int(A_GROUPS, 1)};
     cr_assert_eq(graph_emit(g, OP_conv, (Value[]){x, w}, 2, graph_attr(g, fields, 5), 0), y);
     graph_free(g);
 }
@@ -82,15 +90,18 @@ Test(emit, attributes_are_read_by_key_with_a_default) {
     Value x = input_of(g, "x", DT_F32, DIMS(2));
     cr_assert_str_eq(attr_s(g, x, A_NAME), "x");
     cr_assert_eq(attr_i(g, x, A_AXIS, 7), 7);
-    cr_assert(attr_f(g, x, A_EPS, 0.5) == 0.5 && !attr_find(g, x, A_DATA) && !attr_list(g, x, A_PERM, NULL));
+    cr_assert(attr_f(g, x, A_EPS, 0.5) == 0.5 && !attr_find(g, x, A_DATA) &&
+              !attr_list(g, x, A_PERM, NULL));
     graph_free(g);
 }
 
 /* ---------------------------------------------------------------- copies */
 
 static const char source[] =
-    "graph m\nloc 1 node 0 a Neg s\nloc 2 gradient 1\nstate w : f32[2] param data=[1, 2]\ninput x : f32[2]\n"
-    "%1 = input : f32[2] name=x\n%2 = neg %1 : f32[2] loc=1\n%3 = exp %1 : f32[2]\n%4 = neg %2 : f32[2] loc=2 epoch=3\n"
+    "graph m\nloc 1 node 0 a Neg s\nloc 2 gradient 1\nstate w : f32[2] param data=[1, 2]\ninput x "
+    ": f32[2]\n"
+    "%1 = input : f32[2] name=x\n%2 = neg %1 : f32[2] loc=1\n%3 = exp %1 : f32[2]\n%4 = neg %2 : "
+    "f32[2] loc=2 epoch=3\n"
     "entry micro\noutput y = %4\nupdate @w = %2\nentry apply\noutput z = %2\n";
 
 Test(rewrite, without_a_visitor_drops_only_what_no_root_reaches) {
@@ -102,9 +113,11 @@ Test(rewrite, without_a_visitor_drops_only_what_no_root_reaches) {
     cr_assert_str_empty(verdict);
     cr_assert(map[3] == 0 && map[4] == 3);
     cr_assert_str_eq(text,
-        "graph m\nloc 1 node 0 a Neg s\nloc 2 gradient 1\nstate w : f32[2] param data=[1, 2]\ninput x : f32[2]\n"
-        "%1 = input : f32[2] name=x\n%2 = neg %1 : f32[2] loc=1\n%3 = neg %2 : f32[2] loc=2 epoch=3\n"
-        "entry micro\noutput y = %3\nupdate @w = %2\nentry apply\noutput z = %2\n");
+                     "graph m\nloc 1 node 0 a Neg s\nloc 2 gradient 1\nstate w : f32[2] param "
+                     "data=[1, 2]\ninput x : f32[2]\n"
+                     "%1 = input : f32[2] name=x\n%2 = neg %1 : f32[2] loc=1\n%3 = neg %2 : f32[2] "
+                     "loc=2 epoch=3\n"
+                     "entry micro\noutput y = %3\nupdate @w = %2\nentry apply\noutput z = %2\n");
     free(text), free(verdict);
     graph_free(to);
 }
@@ -142,10 +155,12 @@ Test(rewrite, a_copy_keeps_ids_of_types_attributes_and_locations_and_the_diagnos
     Graph *from = parse(source, NULL);
     diag_add(from, E_SHAPES, 1, "odd");
     Graph *to = graph_copy_empty(from);
-    cr_assert(to->n_types == from->n_types && to->n_attrs == from->n_attrs && to->n_locs == from->n_locs);
+    cr_assert(to->n_types == from->n_types && to->n_attrs == from->n_attrs &&
+              to->n_locs == from->n_locs);
     graph_free(from);
     cr_assert_eq(((const float *)graph_state(to, "w")->source.data)[1], 2);
-    cr_assert(to->diags.n == 1 && strcmp(to->diags.items[0].text, "shapes do not fit: odd") == 0 && to->diags.items[0].loc == 1);
+    cr_assert(to->diags.n == 1 && strcmp(to->diags.items[0].text, "shapes do not fit: odd") == 0 &&
+              to->diags.items[0].loc == 1);
     graph_free(to);
 }
 
@@ -170,7 +185,9 @@ Test(rewrite, twenty_thousand_nodes) {
 
 Test(reachable, marks_what_one_entry_needs) {
     Graph *g = parse(source, NULL);
-    bool *micro = graph_reachable(g, g->arena, ENTRY_MICRO), *apply = graph_reachable(g, g->arena, ENTRY_APPLY), *init = graph_reachable(g, g->arena, ENTRY_INIT);
+    bool *micro = graph_reachable(g, g->arena, ENTRY_MICRO),
+         *apply = graph_reachable(g, g->arena, ENTRY_APPLY),
+         *init = graph_reachable(g, g->arena, ENTRY_INIT);
     cr_assert(micro[1] && micro[2] && !micro[3] && micro[4]);
     cr_assert(apply[1] && apply[2] && !apply[3] && !apply[4]);
     cr_assert(!init[1] && !init[2]);

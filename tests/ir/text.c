@@ -1,4 +1,5 @@
-/* Tests that text and graph are the same thing: round trips of every kind of statement, exact numbers, errors with their line. */
+/* Tests that text and graph are the same thing: round trips of every kind of statement, exact
+ * numbers, errors with their line. */
 #include "text_helpers.h"
 #include <math.h>
 
@@ -44,7 +45,8 @@ Test(text, a_whole_graph_comes_back_letter_for_letter) {
 Test(text, what_it_says_is_what_the_graph_holds) {
     Graph *g = parse(whole, NULL);
     State *w = graph_state(g, "w"), *m = graph_state(g, "m.w");
-    cr_assert(w->trains && !w->is_buffer && w->cls == STATE_PARAM && w->source.offset == 128 && w->source.bytes == 48);
+    cr_assert(w->trains && !w->is_buffer && w->cls == STATE_PARAM && w->source.offset == 128 &&
+              w->source.bytes == 48);
     cr_assert_str_eq(w->source.file, "w.bin");
     cr_assert(m->fill == 0.1 && strcmp(m->of, "w") == 0 && m->cls == STATE_OPTIMIZER);
     const float *running = graph_state(g, "running")->source.data;
@@ -91,7 +93,9 @@ Test(text, large_constants_come_back) {
 }
 
 Test(text, types_and_neutral_fields_may_be_left_out_and_values_may_have_names) {
-    Graph *g = parse("# a comment\ninput x : f32[2,3]\n%x = input name=x\n\n%y = dot %x, %x tb=1 # and another\nentry eval\noutput y = %y\n", NULL);
+    Graph *g = parse("# a comment\ninput x : f32[2,3]\n%x = input name=x\n\n%y = dot %x, %x tb=1 # "
+                     "and another\nentry eval\noutput y = %y\n",
+                     NULL);
     expect_type(g, graph_root(g, ENTRY_EVAL, false, "y")->value, "f32[2,2]");
     cr_assert_eq(attr_i(g, graph_root(g, ENTRY_EVAL, false, "y")->value, A_TA, -1), 0);
     graph_free(g);
@@ -106,14 +110,16 @@ Test(text, errors_name_the_line_and_what_is_wrong) {
         {"%1 = const : f32[2", "t:1: ',' expected\n"},
         {"%1 = const : f99[2] data=[1]", "t:1: f99 is no type\n"},
         {"%1 = const : f32[2]", "t:1: const: field data is missing or does not belong here\n"},
-        {"%1 = const : f32[2] data=[1] axis=2", "t:1: const: field axis is missing or does not belong here\n"},
+        {"%1 = const : f32[2] data=[1] axis=2",
+         "t:1: const: field axis is missing or does not belong here\n"},
         {"%1 = const : f32[2] data=[1] data=[1]", "t:1: field data stands twice\n"},
         {"%1 = const : f32[2] data=hex:123", "t:1: bytes are two hex digits each\n"},
         {"%1 = const : f32[2] data=[1] loc=4", "t:1: location 4 is not defined\n"},
         {"%1 = const : f32[2] data=[1] frob=4", "t:1: frob is no field\n"},
         {"%1 = const : f32[2] data=[1]\n%1 = neg %1", "t:2: %1 is defined twice\n"},
         {"%1 = const : f32[2] data=[1]\n%2 = add %1", "t:2: add has 1 operands\n"},
-        {"%1 = const : f32[2] data=[1]\n%2 = neg %1 : f32[3]", "t:2: type is f32[3], inferred is f32[2]\n"},
+        {"%1 = const : f32[2] data=[1]\n%2 = neg %1 : f32[3]",
+         "t:2: type is f32[3], inferred is f32[2]\n"},
         {"%1 = const : f32[2] data=[1]\noutput y = %1", "t:2: a root outside an entry\n"},
         {"entry nope", "t:1: nope is no entry\n"},
         {"loc 2 node 0", "t:1: locations are numbered from 1 on, in order\n"},
@@ -139,7 +145,8 @@ Test(text, errors_name_the_line_and_what_is_wrong) {
     }
 }
 
-/* Damages a good text in every place in turn: the parser answers, and what it accepts verifies and prints. */
+/* Damages a good text in every place in turn: the parser answers, and what it accepts verifies and
+ * prints. */
 Test(text, damaged_text_is_refused_or_is_a_graph) {
     static const char junk[] = "\"%=[]:-9\n #x\\@";
     size_t n = strlen(whole);

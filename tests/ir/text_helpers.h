@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The graph of `text`, or NULL with the parser's complaint in *errors (to be freed) where errors is given. */
+/* The graph of `text`, or NULL with the parser's complaint in *errors (to be freed) where errors is
+ * given. */
 static inline Graph *parse(const char *text, char **errors) {
     char *said = NULL;
     size_t bytes;
@@ -50,11 +51,14 @@ static inline char *diags_printed(const Graph *g) {
     return text;
 }
 
-static inline Value input_of(Graph *g, const char *name, DType d, uint32_t rank, const int64_t *dims) {
-    graph_add_input(g, (Input){.name = name, .type = graph_type_of(g, d, rank, dims), .batch_axis = -1});
+static inline Value input_of(Graph *g, const char *name, DType d, uint32_t rank,
+                             const int64_t *dims) {
+    graph_add_input(
+        g, (Input){.name = name, .type = graph_type_of(g, d, rank, dims), .batch_axis = -1});
     return build_input(g, name);
 }
-#define DIMS(...) (sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+#define DIMS(...)                                                                                  \
+    (sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) { __VA_ARGS__ }
 
 static inline void expect_type(Graph *g, Value v, const char *type) {
     cr_assert(v);

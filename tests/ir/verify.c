@@ -2,9 +2,11 @@
 #include "text_helpers.h"
 
 static Graph *sound(void) {
-    return parse("loc 1 node 0 n Neg s\nloc 2 gradient 1\nstate w : f32[2] param\nstate b : i32[2] param\ninput x : f32[2]\n"
+    return parse("loc 1 node 0 n Neg s\nloc 2 gradient 1\nstate w : f32[2] param\nstate b : i32[2] "
+                 "param\ninput x : f32[2]\n"
                  "%1 = input name=x\n%2 = neg %1 loc=1\n%3 = sum %2 axes=[0]\n%4 = add %1 %2\n"
-                 "entry micro\noutput y = %4\nupdate @w = %2\n", NULL);
+                 "entry micro\noutput y = %4\nupdate @w = %2\n",
+                 NULL);
 }
 
 static void expect_complaint(Graph *g, const char *what) {
