@@ -61,6 +61,29 @@ static void stages_reset(Lower *L, uint32_t n_levels)
     L->loops = arena_alloc(L->arena, (n_levels + 1) * sizeof *L->loops);
 }
 
+/* ---- outs ---- */
+
+/* The index vector of type `t` at the element that `idx` names in `space`: outs may be reshapes of their group's space. */
+static void index_of_out(Lower *L, const Type *space, const Ix *idx, const Type *t, Ix *out)
+{
+    if (dims_equal(space, t)) {
+        memcpy(out, idx, t->rank * sizeof *out);
+        return;
+    }
+    Ix rest = lower_linear(L, space, idx);
+    for (uint32_t d = t->rank; d-- > 0;) {
+        out[d] = t->dims[d] <= 1 ? ix_const(L->k, L->arena, 0) : ix_mod(L->k, L->arena, rest, t->dims[d]);
+        if (t->dims[d] > 1) rest = ix_div(L->k, L->arena, rest, t->dims[d]);
+    }
+}
+
+static void lower_out(Lower *L, Value out, const Type *space, const Ix *idx)
+{
+    Ix at[MAX_RANK];
+    index_of_out(L, space, idx, graph_type_at(L->g, out), at);
+    lower_store(L, out, at, lower_value(L, out, at, 0));
+}
+
 /* ---- maps and copies ---- */
 
 static void lower_points(Lower *L, const Type *dims)
@@ -72,7 +95,11 @@ static void lower_points(Lower *L, const Type *dims)
     L->k->form = FORM_POINTS;
     Ix idx[MAX_RANK];
     for (uint32_t d = 0; d < dims->rank; d++) idx[d] = L->dom.dims[d].ix;
-    for (uint32_t i = 0; i < L->group->n_outs; i++) lower_store(L, L->group->outs[i], idx, lower_value(L, L->group->outs[i], idx, 0));
+    if (L->group->kind == GROUP_COPY) {
+        Value v = L->group->nodes[0];
+        lower_store_to(L, L->group->to - 1, v, idx, lower_value(L, v, idx, 0));
+    }
+    for (uint32_t i = 0; i < L->group->n_outs; i++) lower_out(L, L->group->outs[i], dims, idx);
 }
 
 /* ---- rows ---- */
@@ -134,12 +161,16 @@ static void lower_rows(Lower *L, const Type *dims, const int64_t *axes, uint32_t
     domain_axes(L);
     uint32_t *levels = group_levels(L), n_levels = 0, last = 0;
     bool has_full = false;
+    Type rows = *dims;
+    for (uint32_t d = 0; d < dims->rank; d++) if (reduced[d]) rows.dims[d] = 1;
+    int64_t n_full = type_elems(dims);
+    bool is_all_rows = type_elems(&rows) == n_full;
     for (uint32_t i = 0; i < group->n_nodes; i++)
         if (is_reduction(L->g, group->nodes[i]) && levels[i] > n_levels) n_levels = levels[i];
     if (n_levels) last = n_levels - 1;
     for (uint32_t i = 0; i < group->n_outs; i++)
         for (uint32_t j = 0; j < group->n_nodes; j++)
-            if (group->nodes[j] == group->outs[i] && dims_equal(graph_type_at(L->g, group->outs[i]), dims)) {
+            if (group->nodes[j] == group->outs[i] && !is_all_rows && type_elems(graph_type_at(L->g, group->outs[i])) == n_full) {
                 has_full = true;
                 if (levels[j] > last) last = levels[j];
             }
@@ -153,12 +184,10 @@ static void lower_rows(Lower *L, const Type *dims, const int64_t *axes, uint32_t
         for (uint32_t i = 0; i < group->n_nodes; i++)
             if (is_reduction(L->g, group->nodes[i]) && levels[i] == L->level + 1) reduction_accum(L, group->nodes[i], full, reduced);
         for (uint32_t i = 0; L->level == last && i < group->n_outs; i++)
-            if (dims_equal(graph_type_at(L->g, group->outs[i]), dims))
-                lower_store(L, group->outs[i], full, lower_value(L, group->outs[i], full, 0));
+            if (!is_all_rows && type_elems(graph_type_at(L->g, group->outs[i])) == n_full) lower_out(L, group->outs[i], dims, full);
     }
     for (uint32_t i = 0; i < group->n_outs; i++)
-        if (!dims_equal(graph_type_at(L->g, group->outs[i]), dims))
-            lower_store(L, group->outs[i], row, lower_value(L, group->outs[i], row, 0));
+        if (is_all_rows || type_elems(graph_type_at(L->g, group->outs[i])) != n_full) lower_out(L, group->outs[i], &rows, row);
 }
 
 static void lower_reduction(Lower *L, Value anchor)
@@ -173,9 +202,9 @@ static void lower_reduction(Lower *L, Value anchor)
 
 /* ---- anchors ---- */
 
-static void lower_outs(Lower *L, const Ix *idx)
+static void lower_outs(Lower *L, const Type *space, const Ix *idx)
 {
-    for (uint32_t i = 0; i < L->group->n_outs; i++) lower_store(L, L->group->outs[i], idx, lower_value(L, L->group->outs[i], idx, 0));
+    for (uint32_t i = 0; i < L->group->n_outs; i++) lower_out(L, L->group->outs[i], space, idx);
 }
 
 static void lower_own_domain(Lower *L, Value anchor)
@@ -195,7 +224,7 @@ static void lower_own_domain(Lower *L, Value anchor)
     if (scatters)
         for (uint32_t d = 0; d < graph_type_at(L->g, anchor)->rank; d++) idx[d] = L->dom.dims[d].ix;
     else lower_anchor_index(L, anchor, idx);
-    lower_outs(L, idx);
+    lower_outs(L, graph_type_at(L->g, anchor), idx);
 }
 
 static bool lower_tile(Lower *L, Value anchor)
@@ -217,7 +246,7 @@ static bool lower_tile(Lower *L, Value anchor)
         idx[d] = t->dims[d] > 1 ? ix_mod(k, L->arena, rest, t->dims[d]) : ix_const(k, L->arena, 0);
         rest = t->dims[d] > 1 ? ix_div(k, L->arena, rest, t->dims[d]) : rest;
     }
-    lower_outs(L, idx);
+    lower_outs(L, t, idx);
     return true;
 }
 
@@ -267,8 +296,7 @@ static void lower_group(Lower *L)
     case GROUP_MAP: lower_points(L, &group->dims); return;
     case GROUP_ROW: lower_rows(L, &group->dims, group->axes, group->n_axes); return;
     case GROUP_COPY:
-        if (op_info[graph_op(L->g, group->outs[0])].lower != LOWER_LEAF) L->forced = group->outs[0];
-        lower_points(L, graph_type_at(L->g, group->outs[0]));
+        lower_points(L, graph_type_at(L->g, group->nodes[0]));
         return;
     case GROUP_SCATTER:
         if (!L->for_gpu && scatter_alone(group)) lower_sequential_scatter(L, anchor);

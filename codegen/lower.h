@@ -51,6 +51,7 @@ Let lower_accum(Lower *, OpCode, DType, Let value, Let index, LocId);
 uint32_t lower_param(Lower *, uint32_t buffer, Value, bool written);
 uint32_t lower_scalar_param(Lower *, const char *name, DType);
 void lower_store(Lower *, Value out, const Ix *idx, Let);    /* into its group's buffer of that value */
+void lower_store_to(Lower *, uint32_t buffer, Value out, const Ix *idx, Let); /* into any buffer: copies */
 Ix lower_linear(Lower *, const Type *, const Ix *idx);       /* row-major element index */
 bool lower_ix_in_loop(const Lower *, Ix);
 /* Guards. lower_guard adds a condition: *outcome is 1 where it always holds (guard unchanged), -1 where it never does, else 0. */

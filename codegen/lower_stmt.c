@@ -147,13 +147,18 @@ Ix lower_linear(Lower *L, const Type *t, const Ix *idx)
     return sum;
 }
 
-void lower_store(Lower *L, Value out, const Ix *idx, Let value)
+void lower_store_to(Lower *L, uint32_t buffer, Value out, const Ix *idx, Let value)
 {
     const Type *t = graph_type_at(L->g, out);
+    lower_emit(L, (Stmt){.kind = ST_STORE, .dtype = (DType)t->dtype, .args = {value}, .param = lower_param(L, buffer, out, true),
+                         .ix = lower_linear(L, t, idx), .loc = graph_node(L->g, out)->loc});
+}
+
+void lower_store(Lower *L, Value out, const Ix *idx, Let value)
+{
     uint32_t buffer = L->entry->out_buffer_of[out];
     assert(buffer != 0);
-    lower_emit(L, (Stmt){.kind = ST_STORE, .dtype = (DType)t->dtype, .args = {value}, .param = lower_param(L, buffer - 1, out, true),
-                         .ix = lower_linear(L, t, idx), .loc = graph_node(L->g, out)->loc});
+    lower_store_to(L, buffer - 1, out, idx, value);
 }
 
 Guard lower_guard(Lower *L, Guard parent, Cond c, int *outcome)
