@@ -2,7 +2,7 @@
  *
  * Each proves one claim about the graph (and the plan) from what stands there, and answers a failure with one sentence. They
  * share nothing with the passes that make the claims. */
-#include "pass.h"
+#include "planning.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -187,5 +187,5 @@ bool check_PLANNED(const PassContext *ctx, FILE *f) {
                 holds = complain(f, "buffers overlap:", sorted[i]->symbol ? sorted[i]->symbol : "internal");
     }
     arena_release(ctx->arena, mark);
-    return holds;
+    return holds && plan_check(ctx->g, p, f);
 }
