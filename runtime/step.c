@@ -19,7 +19,7 @@ uint64_t trainc_arena_bytes(const trainc_step *s) { return s->device ? s->device
 
 Hyper hyper_defaults(const char *optimizer) {
     static const struct { const char *name; Hyper h; } rows[] = {
-#define OPTIMIZER(name, lr, wd, b1, b2, eps, momentum) {#name, {lr, wd, b1, b2, eps, momentum, (double)INFINITY, 0}},
+#define OPTIMIZER(name, lr, wd, b1, b2, eps, momentum, takes) {#name, {lr, wd, b1, b2, eps, momentum, (double)INFINITY, 0}},
 #include "optimizer_defaults.def"
 #undef OPTIMIZER
     };
