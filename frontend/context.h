@@ -31,6 +31,7 @@ struct Import {
     Model *model;
     NameMap initializers;                  /* name -> index + 1 */
     TensorSource *sources;                 /* of the initializers; type.dtype 0: could not be had */
+    NameMap sets;                          /* inputs that --set made constant -> Value */
     bool training;
     Scope *scope;
     Scope main[N_WALKS];

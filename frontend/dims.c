@@ -10,7 +10,13 @@
 
 typedef struct Symbol { const char *name, *input; int64_t axis, value; bool is_batch; } Symbol; /* value 0: unbound */
 typedef struct InputDim { Symbol *symbol; int64_t value; } InputDim;     /* symbol NULL: fixed */
-typedef struct InputInfo { const Onnx__ValueInfoProto *proto; uint32_t rank; DType dtype; InputDim dims[MAX_RANK]; } InputInfo;
+typedef struct InputInfo {
+    const Onnx__ValueInfoProto *proto;
+    uint32_t rank;
+    DType dtype;
+    InputDim dims[MAX_RANK];
+    const InputValue *set;             /* --set: a constant, not an input of the step */
+} InputInfo;
 typedef struct Binder {
     Import *im;
     Graph *g;
@@ -151,14 +157,86 @@ static void bind_all(Binder *b)
     }
 }
 
+/* ---------------------------------------------------------------- constants given for inputs */
+
+static void set_fail(Binder *b, const InputInfo *in, const char *why) {
+    diag_add(b->g, E_OPTION, 0, arena_printf(b->g->arena, "--set %s: %s", in->proto->name, why));
+}
+
+/* The dims of the value bind what is unbound, and must agree with what is bound. */
+static void set_bind(Binder *b, const InputInfo *in) {
+    const InputValue *v = in->set;
+    if (v->data && v->type.rank != in->rank) set_fail(b, in, "the value has another rank than the input");
+    bool is_list = !v->data && in->rank == 1 && v->n_numbers > 1;
+    for (uint32_t i = 0; i < in->rank && (is_list || (v->data && v->type.rank == in->rank)); i++) {
+        int64_t extent = v->data ? v->type.dims[i] : v->n_numbers;
+        if (in->dims[i].symbol && extent > 0) symbol_bind(b, in->dims[i].symbol, extent);
+        else if (in->dims[i].value != extent) set_fail(b, in, "the value has other dims than the input");
+    }
+}
+
+static void bind_sets(Binder *b) {
+    const ImportOptions *o = b->im->options;
+    for (uint32_t k = 0; k < o->n_sets; k++) {
+        const char **names = arena_alloc(b->g->arena, (b->n_inputs + 1) * sizeof *names);
+        InputInfo *found = NULL;
+        for (uint32_t i = 0; i < b->n_inputs; i++) {
+            names[i] = b->inputs[i].proto->name;
+            if (!strcmp(names[i], o->sets[k].name)) found = &b->inputs[i];
+        }
+        if (found) {
+            found->set = &o->sets[k];
+            set_bind(b, found);
+            continue;
+        }
+        diag_add(b->g, E_OPTION, 0, arena_printf(b->g->arena, "--set names no input: %s", o->sets[k].name));
+        const char *closest = closest_name(b->g->arena, o->sets[k].name, names, b->n_inputs);
+        if (closest) diag_hint(b->g, "did you mean %s?", closest);
+    }
+}
+
+/* The constant itself: as many numbers as elements, or one for all. */
+static void set_add(Binder *b, const InputInfo *in, TypeId type) {
+    Graph *g = b->g;
+    Type t = g->types[type];
+    const InputValue *v = in->set;
+    int64_t elems = type_elems(&t);
+    Value made;
+    if (v->data) {
+        TypeId given = graph_type(g, v->type);
+        made = build_cast(g, build_const(g, given, v->data), in->dtype);
+    } else {
+        if (v->n_numbers != 1 && v->n_numbers != elems) {
+            set_fail(b, in, arena_printf(g->arena, "%u numbers are given, the input has %lld elements", v->n_numbers, (long long)elems));
+            return;
+        }
+        Tensor numbers = {.type = t};
+        numbers.u.p = arena_alloc(g->arena, ((size_t)elems + 1) * sizeof(double));
+        for (int64_t i = 0; i < elems; i++) {
+            double x = v->numbers[v->n_numbers == 1 ? 0 : i];
+            if (dtype_info[in->dtype].cls == CLASS_FLT) numbers.u.f[i] = x;
+            else numbers.u.i[i] = (int64_t)x;
+        }
+        void *bytes = arena_alloc(g->arena, type_bytes(&t) + 1);
+        tensor_to_bytes(&numbers, bytes);
+        made = build_const(g, type, bytes);
+    }
+    names_set(g->arena, &b->im->sets, graph_str(g, in->proto->name), made);
+}
+
 /* ---------------------------------------------------------------- the batch */
 
 /* Axis 0 where all inputs share it: one symbol, or one number. */
 static void batch_by_default(Binder *b)
 {
-    InputDim first = b->n_inputs && b->inputs[0].rank ? b->inputs[0].dims[0] : (InputDim){0};
-    for (uint32_t i = 0; i < b->n_inputs; i++) {
+    uint32_t fed = 0;
+    while (fed < b->n_inputs && b->inputs[fed].set)
+        fed++;
+    InputDim first = fed < b->n_inputs && b->inputs[fed].rank ? b->inputs[fed].dims[0] : (InputDim){0};
+    for (uint32_t i = fed; i < b->n_inputs; i++) {
         const InputInfo *in = &b->inputs[i];
+        if (in->set)
+            continue;
         bool is_same = in->rank && in->dims[0].symbol == first.symbol && in->dims[0].value == first.value;
         bool is_same_value = in->rank && in->dims[0].symbol && first.symbol && first.symbol->value &&
                              in->dims[0].symbol->value == first.symbol->value;
@@ -167,8 +245,9 @@ static void batch_by_default(Binder *b)
     }
     b->batch = first.symbol;
     b->fixed_batch = first.value;
-    for (uint32_t i = 0; i < b->n_inputs && first.symbol; i++)
-        b->inputs[i].dims[0].symbol->is_batch = true;
+    for (uint32_t i = fed; i < b->n_inputs && first.symbol; i++)
+        if (!b->inputs[i].set)
+            b->inputs[i].dims[0].symbol->is_batch = true;
 }
 
 static void batch_find(Binder *b)
@@ -245,7 +324,10 @@ static void inputs_add(Binder *b)
                 input.batch_axis = (int)k;
         }
         input.type = graph_type_of(b->g, in->dtype, in->rank, dims);
-        graph_add_input(b->g, input);
+        if (in->set)
+            set_add(b, in, input.type);
+        else
+            graph_add_input(b->g, input);
     }
 }
 
@@ -255,10 +337,11 @@ bool dims_bind(Import *im)
     if (!inputs_read(&b))
         return false;
     bind_all(&b);
+    bind_sets(&b);
     bool has_batch = batch_bind(&b);
     report_unbound(&b);
     if (!has_batch || diag_has_errors(im->g))
         return false;
     inputs_add(&b);
-    return true;
+    return !diag_has_errors(im->g);
 }

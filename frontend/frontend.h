@@ -5,10 +5,16 @@
 
 typedef struct DimBinding { const char *name; int64_t value; } DimBinding; /* "batch" or "INPUT[AXIS]" */
 typedef struct FreezeRule { bool train; const char *glob; } FreezeRule;    /* in command-line order; later wins */
+typedef struct InputValue {        /* --set: the input is a constant from now on */
+    const char *name;
+    const double *numbers; uint32_t n_numbers; /* one fills the input, else row-major elements; a list binds an unbound extent of a vector */
+    const void *data; Type type;   /* instead of numbers: elements of that type, which binds the input's unbound dimensions */
+} InputValue;
 typedef struct ImportOptions {
     const char *path;
     const DimBinding *dims; uint32_t n_dims;
     const FreezeRule *freezes; uint32_t n_freezes;
+    const InputValue *sets; uint32_t n_sets;
     const char *batch_dim;         /* --batch-dim; NULL: axis 0 where all inputs share it */
     int64_t batch;                 /* --batch; 0: the bound batch dimension */
     int64_t micro_batch;           /* samples the graph is built for; 0: batch */
@@ -32,6 +38,4 @@ typedef struct Model {             /* what the import learned besides the graph 
  * Weights stay in their files: states carry (file, offset, bytes). */
 bool model_import(const ImportOptions *, Model *);
 void model_free(Model *);
-/* The graph untouched, initializers replaced: reads `path`, writes `out`, weight bytes from `fetch` (NULL return: keep). */
-typedef const void *FetchFn(void *user, const char *name, uint64_t bytes);
 #endif

@@ -270,6 +270,9 @@ static void define_leaves(Import *im)
     im->g->loc = 0;
     for (uint32_t i = 0; i < im->g->n_inputs; i++)
         scope_define(im, im->g->inputs[i].name, build_input(im->g, im->g->inputs[i].name));
+    for (uint32_t i = 0; i < im->sets.cap; i++)
+        if (im->sets.names[i])
+            scope_define(im, im->sets.names[i], im->sets.values[i]);
     for (uint32_t i = 0; i < graph->n_initializer; i++)
         scope_define(im, graph->initializer[i]->name, params_value(im, i));
 }

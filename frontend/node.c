@@ -276,4 +276,8 @@ bool node_update(ImportNode *n, Value state, Value value)
 }
 
 void node_mixes(ImportNode *n) { n->im->model->samples_mix = true; }
-bool node_from_pytorch(const ImportNode *n) { return n->im->model->from_pytorch; }
+
+bool node_from_pytorch(const ImportNode *n) {
+    int given = n->im->options->bn_variance;
+    return given ? given == 1 : n->im->model->from_pytorch;
+}
