@@ -2,6 +2,7 @@
  *
  * One planned step per kind of target: the cpu has its own, all GPU targets share one (one HIP source, a code object each). */
 #include "codegen.h"
+#include "eval_engine.h"
 #include "step.h"
 #include <errno.h>
 #include <limits.h>
@@ -18,7 +19,7 @@ static double now_s(void) {
 }
 
 /* "models/gpt2 small.onnx" -> "gpt2_small": a C identifier */
-static char *library_name(const Options *o) {
+char *library_name(const Options *o) {
     const char *base = strrchr(o->model, '/');
     char *name = arena_strdup(o->arena, base ? base + 1 : o->model);
     char *dot = strrchr(name, '.');
@@ -29,7 +30,7 @@ static char *library_name(const Options *o) {
 }
 
 /* Where trainc.h and the runtime library lie: beside an installed trainc, else where they were built. */
-static void find_runtime(const Options *o, CodegenOptions *c) {
+void find_runtime(const Options *o, CodegenOptions *c) {
     char exe[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     c->runtime_include = RUNTIME_INCLUDE;
@@ -44,7 +45,7 @@ static void find_runtime(const Options *o, CodegenOptions *c) {
     c->runtime_lib = arena_printf(o->arena, "%s/lib/libtrainc_runtime.a", prefix);
 }
 
-static int make_dirs(const char *path) {
+int make_folders(const char *path) {
     char part[PATH_MAX];
     for (size_t i = 1; path[i - 1] && i < sizeof part; i++) {
         if (path[i] && path[i] != '/') continue;
@@ -107,7 +108,7 @@ static int generate(const Options *o, Steps *s, bool plan_only, double started) 
     CodegenOptions c = codegen_options(o, s);
     PhaseTimes times = {0};
     c.plan_only = plan_only;
-    int status = make_dirs(o->out);
+    int status = make_folders(o->out);
     if (status) return status;
     double before = now_s();
     if (!codegen_library(s->plans, s->n, &c, &times)) {
