@@ -76,6 +76,7 @@ bool node_update(ImportNode *, Value state, Value value);
 void node_buffer(ImportNode *, Value state);                  /* a running statistic: never trains, whatever the globs say */
 void node_mixes(ImportNode *);
 bool node_from_pytorch(const ImportNode *);                   /* decides the running variance */
+int64_t node_padding_row(ImportNode *, Value table);          /* the row that PyTorch trains through no lookup (padding_idx); -1: none */
 
 /* every C importer, declared from the table */
 #define LATEST INT64_MAX

@@ -14,11 +14,25 @@ static bool index_axis(ImportNode *n, int64_t *axis) {
     return node_axis(n, node_int(n, "axis", 0), node_type(n, n->in[0])->rank, axis);
 }
 
+/* The same values, but no gradient flows where the index is `row`: clip passes its bounds' values on, not their gradients. */
+static Value without_padding(ImportNode *n, Value y, Value idx, int64_t row) {
+    Type t = *node_type(n, y);
+    int64_t dims[MAX_RANK];
+    memcpy(dims, t.dims, sizeof dims);
+    dims[t.rank - 1] = 1;
+    idx = build_expand(n->g, build_reshape(n->g, idx, t.rank, dims), t.rank, t.dims);
+    RuleBind binds[] = {{"a", y}, {"i", idx}, {"row", node_number(n, (DType)node_type(n, idx)->dtype, (double)row)}};
+    return node_rule(n, "(where (eq i row) (clip 0 a a) a)", binds, 3);
+}
+
 void import_gather(ImportNode *n) {
     int64_t axis;
+    Tensor known;
     if (!index_axis(n, &axis)) return;
     Value idx = node_index(n, n->in[1], node_type(n, n->in[0])->dims[axis]);
     n->out[0] = idx ? build_gather(n->g, n->in[0], idx, axis) : 0;
+    int64_t padding = n->out[0] && n->training && axis == 0 ? node_padding_row(n, n->in[0]) : -1;
+    if (padding >= 0 && !node_known(n, idx, &known)) n->out[0] = without_padding(n, n->out[0], idx, padding);
 }
 
 void import_gather_elements(ImportNode *n) {
