@@ -91,7 +91,7 @@ GpuJob gpu_compile_start(const char *hip_path, const char *target, const char *o
     char *argv[24];
     int n = 0;
     const char *const fixed[] = {clang, "-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpulib", "-nogpuinc", "-O3",
-                                 "-std=c++17", "-fno-ident", "-Wno-unused-value", "-mcode-object-version=4"};
+                                 "-std=c++17", "-fno-ident", "-fuse-cuid=none", "-w", "-mcode-object-version=4"};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) argv[n++] = arena_strdup(arena, fixed[i]);
     argv[n++] = arena_printf(arena, "--offload-arch=%s", target);
     if (assembly) argv[n++] = arena_strdup(arena, "-S");

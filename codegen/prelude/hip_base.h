@@ -32,6 +32,8 @@ typedef unsigned long tc_uint64;
 #define TC_IN __attribute__((device)) __attribute__((always_inline)) /* a member */
 #define TC_LDS static __attribute__((shared))
 #pragma clang diagnostic ignored "-Wc++17-extensions"
+#pragma clang diagnostic ignored "-Wbitwise-conditional-parentheses"
+#pragma clang diagnostic ignored "-Wtautological-compare"
 #define TC_UNROLL _Pragma("unroll")
 
 typedef float tc_f2 __attribute__((ext_vector_type(2)));

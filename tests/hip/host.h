@@ -21,6 +21,8 @@ char *host_prelude(Arena *);
 /* A file of this test run under BUILD_DIR/hip_tests. */
 const char *host_path(Arena *, const char *name);
 void host_write(const char *path, const char *text);
+/* Prints the contraction kernels of tile.c's cases. */
+void tile_print(Text *);
 
 /* Runs all launches of one entry of a planned graph on the shim: every kernel is lowered, printed into one source and compiled.
  * `arena` holds the plan's bytes; scalars come from `scalar`. false: see host_error(). */

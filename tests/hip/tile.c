@@ -113,20 +113,33 @@ static void check_case(const Case *c, const Kernel *k, Host *h, const char *arch
     host_release(pa, a_bytes), host_release(pb, b_bytes), host_release(pd, d_bytes);
 }
 
+enum { N_CASES = sizeof cases / sizeof *cases };
+
+static void print_all(Kernel *k[N_CASES], Text *out)
+{
+    for (int i = 0; i < N_CASES; i++) {
+        k[i] = make_kernel(&cases[i], out->arena);
+        k[i]->name = arena_printf(out->arena, "k%d", i);
+        k[i]->comment = cases[i].what;
+        target_hip_kernel(NULL, k[i], out);
+    }
+}
+
+void tile_print(Text *out)
+{
+    Kernel *k[N_CASES];
+    print_all(k, out);
+}
+
 static void check_arch(const char *arch)
 {
     Arena *a = arena_new();
     Text source = {.arena = a};
+    Kernel *k[N_CASES];
     target_hip_prelude(&source);
-    enum { N = sizeof cases / sizeof *cases };
-    Kernel *k[N];
-    for (int i = 0; i < N; i++) {
-        k[i] = make_kernel(&cases[i], a);
-        k[i]->name = arena_printf(a, "k%d", i);
-        target_hip_kernel(NULL, k[i], &source);
-    }
+    print_all(k, &source);
     Host *h = host_build(source.s, arch);
-    for (int i = 0; i < N; i++) check_case(&cases[i], k[i], h, arch);
+    for (int i = 0; i < N_CASES; i++) check_case(&cases[i], k[i], h, arch);
     host_free(h);
     arena_free(a);
 }
