@@ -1,0 +1,66 @@
+/* Matrix products: C[m,n] += A[m,k] B[k,n] for one block of C that stays in cache. Both operands are packed into panels of TC_MR rows
+ * and TC_NR columns (zeros pad the edges), so the inner loop reads memory in order and keeps TC_MR x TC_NR sums in registers.
+ * Every element of C is one sum over k in order: the result depends on nothing but the operands. */
+#ifdef __AVX512F__
+#define TC_VL 16
+#define TC_MR 12
+#define TC_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+#else
+#define TC_VL 8
+#define TC_MR 6
+#define TC_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5)
+#endif
+#define TC_NR (2 * TC_VL)
+#define TC_MB 72 /* multiples of every TC_MR and TC_NR */
+#define TC_NB 128
+#define TC_KB 256
+typedef float tc_vec __attribute__((vector_size(4 * TC_VL), aligned(4), may_alias));
+typedef struct tc_blocks { _Alignas(64) float a[TC_MB * TC_KB], b[TC_NB * TC_KB], c[TC_MB * TC_NB]; } tc_blocks;
+
+TC_FN void tc_micro(const float *restrict a, const float *restrict b, int64_t k, float *restrict c)
+{
+#define TC_ZERO(i) tc_vec c##i##l = {0}, c##i##h = {0};
+    TC_ROWS(TC_ZERO)
+    for (int64_t p = 0; p < k; p++, a += TC_MR, b += TC_NR) {
+        const tc_vec l = *(const tc_vec *)b, h = *(const tc_vec *)(b + TC_VL);
+#define TC_STEP(i) c##i##l += a[i] * l, c##i##h += a[i] * h;
+        TC_ROWS(TC_STEP)
+    }
+#define TC_PUT(i) *(tc_vec *)(c + (i) * TC_NB) += c##i##l, *(tc_vec *)(c + (i) * TC_NB + TC_VL) += c##i##h;
+    TC_ROWS(TC_PUT)
+}
+
+/* rows x k elements at strides (row, col) into panels of `width` rows: panel by panel, k by k. */
+#define TC_PACK(NAME, TYPE, LOAD)                                                                                             \
+    TC_FN void tc_pack_##NAME(float *restrict to, const TYPE *restrict from, int64_t row, int64_t col, int64_t rows, int64_t k, int64_t width) \
+    {                                                                                                                         \
+        for (int64_t r0 = 0; r0 < rows; r0 += width, to += width * k) {                                                       \
+            const int64_t n = rows - r0 < width ? rows - r0 : width;                                                          \
+            const TYPE *restrict x = from + r0 * row;                                                                         \
+            if (n < width)                                                                                                    \
+                for (int64_t i = 0; i < width * k; i++) to[i] = 0;                                                            \
+            if (row == 1)                                                                                                     \
+                for (int64_t p = 0; p < k; p++)                                                                               \
+                    for (int64_t r = 0; r < n; r++) to[p * width + r] = LOAD(x[p * col + r]);                                 \
+            else                                                                                                              \
+                for (int64_t r = 0; r < n; r++)                                                                               \
+                    for (int64_t p = 0; p < k; p++) to[p * width + r] = LOAD(x[r * row + p * col]);                           \
+        }                                                                                                                     \
+    }
+TC_PACK(f32, float, )
+TC_PACK(f64, double, (float))
+TC_PACK(bf16, uint16_t, tc_load_bf16)
+TC_PACK(f16, uint16_t, tc_load_f16)
+
+/* t->c (rows of TC_NB) = A B over m x n x k; the packers know the storage types. */
+#define TC_TILE(t, pack_a, a, a_m, a_k, pack_b, b, b_k, b_n, m, n, k)                                                         \
+    do {                                                                                                                      \
+        for (int64_t i = 0; i < ((m) + TC_MR - 1) / TC_MR * TC_MR * TC_NB; i++) (t)->c[i] = 0;                                \
+        for (int64_t p = 0; p < (k); p += TC_KB) {                                                                            \
+            const int64_t depth = (k) - p < TC_KB ? (k) - p : TC_KB;                                                          \
+            pack_a((t)->a, (a) + p * (a_k), a_m, a_k, m, depth, TC_MR);                                                       \
+            pack_b((t)->b, (b) + p * (b_k), b_n, b_k, n, depth, TC_NR);                                                       \
+            for (int64_t j = 0; j < (n); j += TC_NR)                                                                          \
+                for (int64_t i = 0; i < (m); i += TC_MR) tc_micro((t)->a + i * depth, (t)->b + j * depth, depth, (t)->c + i * TC_NB + j); \
+        }                                                                                                                     \
+    } while (0)
