@@ -133,7 +133,7 @@ API int hipDeviceGet(int *device, int ordinal) { return *device = ordinal, answe
 API int hipDeviceGetName(char *name, int n, int device)
 {
     if (device || no_device()) return answer(INVALID_DEVICE);
-    snprintf(name, (size_t)n, "stand-in %s", target()->name);
+    snprintf(name, (size_t)n, "AMD stand-in");
     return SUCCESS;
 }
 API int hipDeviceTotalMem(size_t *bytes, int) { return *bytes = DEVICE_BYTES, SUCCESS; }
@@ -149,7 +149,7 @@ API int hipGetDevicePropertiesR0600(void *properties, int device)
     const size_t memory = DEVICE_BYTES, lds = 65536;
     const int wave = target()->wave, units = target()->units;
     memset(p, 0, 1472);
-    snprintf(p, 256, "stand-in %s", target()->name);
+    snprintf(p, 256, "AMD stand-in");
     memcpy(p + 288, &memory, sizeof memory);
     memcpy(p + 296, &lds, sizeof lds);
     memcpy(p + 308, &wave, sizeof wave);
