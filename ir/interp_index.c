@@ -4,31 +4,33 @@
 #include "interp.h"
 #include <string.h>
 
-static int64_t product(const int64_t *dims, uint32_t n)
-{
+static int64_t product(const int64_t *dims, uint32_t n) {
     int64_t p = 1;
     for (uint32_t i = 0; i < n; i++) p *= dims[i];
     return p;
 }
 
-static bool index_fits(const Eval *e, int64_t at, int64_t limit)
-{
-    return (at >= 0 && at < limit) || eval_fail(e, "index %lld is outside [0, %lld)", (long long)at, (long long)limit);
+static bool index_fits(const Eval *e, int64_t at, int64_t limit) {
+    return (at >= 0 && at < limit) ||
+           eval_fail(e, "index %lld is outside [0, %lld)", (long long)at, (long long)limit);
 }
 
-static void copy_base(Eval *e)
-{
+static void copy_base(Eval *e) {
     memcpy(e->out.u.p, e->in[0]->u.p, (size_t)type_elems(&e->out.type) * sizeof(double));
 }
 
-static WalkMode scatter_walk(const Eval *e)
-{
+static WalkMode scatter_walk(const Eval *e) {
     switch ((ScatterMode)attr_i(e->g, e->v, A_MODE, SCATTER_ADD)) {
-    case SCATTER_ADD: return WALK_ADD;
-    case SCATTER_SET: return WALK_COPY;
-    case SCATTER_MUL: return WALK_MUL;
-    case SCATTER_MIN: return WALK_MIN;
-    case SCATTER_MAX: return WALK_MAX;
+    case SCATTER_ADD:
+        return WALK_ADD;
+    case SCATTER_SET:
+        return WALK_COPY;
+    case SCATTER_MUL:
+        return WALK_MUL;
+    case SCATTER_MIN:
+        return WALK_MIN;
+    case SCATTER_MAX:
+        return WALK_MAX;
     }
     return WALK_ADD;
 }
@@ -36,16 +38,18 @@ static WalkMode scatter_walk(const Eval *e)
 /* ---------------------------------------------------------------- whole slices along one axis */
 
 /* whole[p.., idx[r], q..] and picked[p.., r.., q..]: one way or the other */
-static bool along_axis(Eval *e, const Tensor *whole, const Tensor *idx, const Tensor *picked, bool scatters, WalkMode mode)
-{
+static bool along_axis(Eval *e, const Tensor *whole, const Tensor *idx, const Tensor *picked,
+                       bool scatters, WalkMode mode) {
     int64_t axis = attr_i(e->g, e->v, A_AXIS, 0);
     const Type *t = &whole->type;
     int64_t outer = product(t->dims, (uint32_t)axis), extent = t->dims[axis];
-    int64_t inner = product(t->dims + axis + 1, t->rank - (uint32_t)axis - 1), n = type_elems(&idx->type);
+    int64_t inner = product(t->dims + axis + 1, t->rank - (uint32_t)axis - 1),
+            n = type_elems(&idx->type);
     for (int64_t p = 0; p < outer; p++)
         for (int64_t r = 0; r < n; r++) {
             if (!index_fits(e, idx->u.i[r], extent)) return false;
-            int64_t *at = whole->u.i + (p * extent + idx->u.i[r]) * inner, *row = picked->u.i + (p * n + r) * inner;
+            int64_t *at = whole->u.i + (p * extent + idx->u.i[r]) * inner,
+                    *row = picked->u.i + (p * n + r) * inner;
             walk_row(mode, e->is_float, inner, scatters ? at : row, scatters ? row : at);
         }
     return true;
@@ -53,19 +57,19 @@ static bool along_axis(Eval *e, const Tensor *whole, const Tensor *idx, const Te
 
 bool eval_gather(Eval *e) { return along_axis(e, e->in[0], e->in[1], &e->out, false, WALK_COPY); }
 
-bool eval_scatter(Eval *e)
-{
+bool eval_scatter(Eval *e) {
     copy_base(e);
     bool ok = along_axis(e, &e->out, e->in[1], e->in[2], true, scatter_walk(e));
     tensor_wrap(&e->out);
     return ok;
 }
 
-/* ---------------------------------------------------------------- element by element along one axis */
+/* ---------------------------------------------------------------- element by element along one
+ * axis */
 
 /* whole[i with i_axis := idx[i]] and picked[i] */
-static bool by_element(Eval *e, const Tensor *whole, const Tensor *idx, const Tensor *picked, bool scatters, WalkMode mode)
-{
+static bool by_element(Eval *e, const Tensor *whole, const Tensor *idx, const Tensor *picked,
+                       bool scatters, WalkMode mode) {
     int64_t axis = attr_i(e->g, e->v, A_AXIS, 0), s[MAX_RANK], i[MAX_RANK] = {0}, flat = 0;
     const Type *t = &idx->type;
     strides_of(&whole->type, s);
@@ -82,8 +86,7 @@ static bool by_element(Eval *e, const Tensor *whole, const Tensor *idx, const Te
 
 bool eval_take(Eval *e) { return by_element(e, e->in[0], e->in[1], &e->out, false, WALK_COPY); }
 
-bool eval_put(Eval *e)
-{
+bool eval_put(Eval *e) {
     copy_base(e);
     bool ok = by_element(e, &e->out, e->in[1], e->in[2], true, scatter_walk(e));
     tensor_wrap(&e->out);
@@ -93,13 +96,15 @@ bool eval_put(Eval *e)
 /* ---------------------------------------------------------------- index vectors */
 
 /* whole[b.., idx[b.., j.., :], q..] and picked[b.., j.., q..], `batch` leading axes shared */
-static bool by_vector(Eval *e, const Tensor *whole, const Tensor *idx, const Tensor *picked, bool scatters, WalkMode mode)
-{
+static bool by_vector(Eval *e, const Tensor *whole, const Tensor *idx, const Tensor *picked,
+                      bool scatters, WalkMode mode) {
     uint32_t batch = (uint32_t)attr_i(e->g, e->v, A_BATCH, 0), rank = idx->type.rank;
     const Type *t = &whole->type;
     uint32_t depth = (uint32_t)idx->type.dims[rank - 1];
-    int64_t n_batch = product(t->dims, batch), inner = product(t->dims + batch + depth, t->rank - batch - depth);
-    int64_t cells = product(t->dims + batch, depth), n = product(idx->type.dims + batch, rank - 1 - batch);
+    int64_t n_batch = product(t->dims, batch),
+            inner = product(t->dims + batch + depth, t->rank - batch - depth);
+    int64_t cells = product(t->dims + batch, depth),
+            n = product(idx->type.dims + batch, rank - 1 - batch);
     for (int64_t b = 0; b < n_batch; b++)
         for (int64_t j = 0; j < n; j++) {
             const int64_t *vector = idx->u.i + (b * n + j) * depth;
@@ -108,7 +113,8 @@ static bool by_vector(Eval *e, const Tensor *whole, const Tensor *idx, const Ten
                 if (!index_fits(e, vector[k], t->dims[batch + k])) return false;
                 cell = cell * t->dims[batch + k] + vector[k];
             }
-            int64_t *at = whole->u.i + (b * cells + cell) * inner, *row = picked->u.i + (b * n + j) * inner;
+            int64_t *at = whole->u.i + (b * cells + cell) * inner,
+                    *row = picked->u.i + (b * n + j) * inner;
             walk_row(mode, e->is_float, inner, scatters ? at : row, scatters ? row : at);
         }
     return true;
@@ -116,8 +122,7 @@ static bool by_vector(Eval *e, const Tensor *whole, const Tensor *idx, const Ten
 
 bool eval_gather_nd(Eval *e) { return by_vector(e, e->in[0], e->in[1], &e->out, false, WALK_COPY); }
 
-bool eval_scatter_nd(Eval *e)
-{
+bool eval_scatter_nd(Eval *e) {
     copy_base(e);
     bool ok = by_vector(e, &e->out, e->in[1], e->in[2], true, scatter_walk(e));
     tensor_wrap(&e->out);

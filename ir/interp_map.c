@@ -1,7 +1,9 @@
-/* interp_map.c - every elementwise op, compiled from the body in its row of op.def: once over double, once over int64_t.
+/* interp_map.c - every elementwise op, compiled from the body in its row of op.def: once over
+ * double, once over int64_t.
  *
- * In the double version the names of the float functions mean the double ones (expf is exp), so that the interpreter is the
- * exact reference of both code generators. Which of the two versions a class of ops has is said by FLOAT_CLS and INT_CLS. */
+ * In the double version the names of the float functions mean the double ones (expf is exp), so
+ * that the interpreter is the exact reference of both code generators. Which of the two versions a
+ * class of ops has is said by FLOAT_CLS and INT_CLS. */
 #include "interp.h"
 #include <math.h>
 #include <string.h>
@@ -48,14 +50,15 @@
 /* a != a is how a body asks for NaN; over integers it is plainly false */
 #pragma GCC diagnostic ignored "-Wtautological-compare"
 
-/* EACH(TA, T, R, body): r[i] = body over the operands, the first of type TA and the others of type T */
-#define EACH(TA, T, R, body)                                                                      \
-    for (int64_t i = 0; i < n; i++) {                                                             \
-        const TA a = ((const TA *)pa)[i];                                                         \
-        const T b = ((const T *)pb)[i], c = ((const T *)pc)[i];                                   \
-        (void)a, (void)b, (void)c;                                                                \
-        ((R *)r)[i] = (R)(body);                                                                  \
-    }                                                                                             \
+/* EACH(TA, T, R, body): r[i] = body over the operands, the first of type TA and the others of type
+ * T */
+#define EACH(TA, T, R, body)                                                                       \
+    for (int64_t i = 0; i < n; i++) {                                                              \
+        const TA a = ((const TA *)pa)[i];                                                          \
+        const T b = ((const T *)pb)[i], c = ((const T *)pc)[i];                                    \
+        (void)a, (void)b, (void)c;                                                                 \
+        ((R *)r)[i] = (R)(body);                                                                   \
+    }                                                                                              \
     break;
 #define NOTHING break;
 
@@ -75,25 +78,28 @@
 #define INT_SEL(body) EACH(int64_t, int64_t, int64_t, body)
 #define INT_TEST(body) NOTHING
 
-static void map_float(OpCode op, int64_t n, void *r, const void *pa, const void *pb, const void *pc)
-{
+static void map_float(OpCode op, int64_t n, void *r, const void *pa, const void *pb,
+                      const void *pc) {
     switch ((int)op) {
-#define MAP(name, arity, cls, cast, cost, body, grad) case OP_##name: FLOAT_##cls(body)
+#define MAP(name, arity, cls, cast, cost, body, grad)                                              \
+    case OP_##name:                                                                                \
+        FLOAT_##cls(body)
 #include "op.def"
     }
 }
 
 /* Integers wrap, as they do on every target; the standard alone calls that undefined. */
-__attribute__((no_sanitize("undefined"))) static void map_int(OpCode op, int64_t n, void *r, const void *pa, const void *pb, const void *pc)
-{
+__attribute__((no_sanitize("undefined"))) static void
+map_int(OpCode op, int64_t n, void *r, const void *pa, const void *pb, const void *pc) {
     switch ((int)op) {
-#define MAP(name, arity, cls, cast, cost, body, grad) case OP_##name: INT_##cls(body)
+#define MAP(name, arity, cls, cast, cost, body, grad)                                              \
+    case OP_##name:                                                                                \
+        INT_##cls(body)
 #include "op.def"
     }
 }
 
-bool eval_map(Eval *e)
-{
+bool eval_map(Eval *e) {
     OpCode op = graph_op(e->g, e->v);
     const void *p[3] = {e->in[0]->u.p, e->in[0]->u.p, e->in[0]->u.p};
     for (uint32_t i = 1; i < e->n_in; i++) p[i] = e->in[i]->u.p;
@@ -105,8 +111,7 @@ bool eval_map(Eval *e)
     return true;
 }
 
-bool eval_cast(Eval *e)
-{
+bool eval_cast(Eval *e) {
     int64_t n = type_elems(&e->out.type);
     const Tensor *a = e->in[0];
     DType to = (DType)e->out.type.dtype;
@@ -117,12 +122,18 @@ bool eval_cast(Eval *e)
         return true;
     }
     for (int64_t i = 0; i < n; i++) {
-        if (from_float) elem_store(to, &element, a->u.f[i]);
-        else if (a->type.dtype == DT_U64 && e->is_float) elem_store(to, &element, (double)(uint64_t)a->u.i[i]);
-        else elem_store_int(to, &element, a->u.i[i]);
-        if (e->is_float && !from_float && (to == DT_F32 || to == DT_F64)) e->out.u.f[i] = (double)a->u.i[i];
-        else if (e->is_float) e->out.u.f[i] = elem_load(to, &element);
-        else e->out.u.i[i] = elem_load_int(to, &element);
+        if (from_float)
+            elem_store(to, &element, a->u.f[i]);
+        else if (a->type.dtype == DT_U64 && e->is_float)
+            elem_store(to, &element, (double)(uint64_t)a->u.i[i]);
+        else
+            elem_store_int(to, &element, a->u.i[i]);
+        if (e->is_float && !from_float && (to == DT_F32 || to == DT_F64))
+            e->out.u.f[i] = (double)a->u.i[i];
+        else if (e->is_float)
+            e->out.u.f[i] = elem_load(to, &element);
+        else
+            e->out.u.i[i] = elem_load_int(to, &element);
     }
     return true;
 }

@@ -1,21 +1,21 @@
 /* interp_reduce.c - reductions and contractions in the reference interpreter.
  *
- * A reduction is a walk whose destination stands still along the reduced axes; dot is one multiply-add walk; the three
- * convolutions are the same walk per kernel position with y, x or w as the destination:
- *   y[n, g*O+o, q] += x[n, g*C+c, q*stride + k*dilation - low] * w[g*O+o, c, k]. */
+ * A reduction is a walk whose destination stands still along the reduced axes; dot is one
+ * multiply-add walk; the three convolutions are the same walk per kernel position with y, x or w as
+ * the destination: y[n, g*O+o, q] += x[n, g*C+c, q*stride + k*dilation - low] * w[g*O+o, c, k]. */
 #include "interp.h"
 #include <math.h>
 #include <string.h>
 
-static bool reduce(Eval *e, WalkMode mode, double identity)
-{
+static bool reduce(Eval *e, WalkMode mode, double identity) {
     const Type *t = &e->in[0]->type;
     int64_t a[MAX_RANK], d[MAX_RANK];
     Walk w = {0};
     strides_of(t, a);
     strides_of(&e->out.type, d);
     tensor_fill(&e->out, identity);
-    for (uint32_t i = 0; i < t->rank; i++) walk_axis(&w, t->dims[i], e->out.type.dims[i] == t->dims[i] ? d[i] : 0, a[i], 0);
+    for (uint32_t i = 0; i < t->rank; i++)
+        walk_axis(&w, t->dims[i], e->out.type.dims[i] == t->dims[i] ? d[i] : 0, a[i], 0);
     if (type_elems(t)) walk(mode, e->is_float, &w, e->out.u.p, e->in[0]->u.p, NULL);
     tensor_wrap(&e->out);
     return true;
@@ -27,16 +27,15 @@ bool eval_rmax(Eval *e) { return reduce(e, WALK_MAX, -INFINITY); }
 bool eval_rmin(Eval *e) { return reduce(e, WALK_MIN, INFINITY); }
 
 /* Is element i better than j? NaN counts as the largest. */
-static bool is_better(const Tensor *t, bool largest, int64_t i, int64_t j)
-{
-    if (!dtype_is_float(t->type.dtype)) return largest ? t->u.i[i] > t->u.i[j] : t->u.i[i] < t->u.i[j];
+static bool is_better(const Tensor *t, bool largest, int64_t i, int64_t j) {
+    if (!dtype_is_float(t->type.dtype))
+        return largest ? t->u.i[i] > t->u.i[j] : t->u.i[i] < t->u.i[j];
     double x = t->u.f[i], y = t->u.f[j];
     if (isnan(x) || isnan(y)) return largest ? isnan(x) && !isnan(y) : isnan(y) && !isnan(x);
     return largest ? x > y : x < y;
 }
 
-static bool arg_reduce(Eval *e, bool largest)
-{
+static bool arg_reduce(Eval *e, bool largest) {
     const Type *t = &e->in[0]->type;
     int64_t axis = attr_i(e->g, e->v, A_AXIS, 0), s[MAX_RANK], n = type_elems(&e->out.type);
     strides_of(t, s);
@@ -53,8 +52,7 @@ static bool arg_reduce(Eval *e, bool largest)
 bool eval_argmax(Eval *e) { return arg_reduce(e, true); }
 bool eval_argmin(Eval *e) { return arg_reduce(e, false); }
 
-bool eval_dot(Eval *e)
-{
+bool eval_dot(Eval *e) {
     const Type *ta = &e->in[0]->type, *tb = &e->in[1]->type, *t = &e->out.type;
     uint32_t m = t->rank - 2u, n = t->rank - 1u;
     bool flip_a = attr_i(e->g, e->v, A_TA, 0), flip_b = attr_i(e->g, e->v, A_TB, 0);
@@ -79,14 +77,13 @@ bool eval_dot(Eval *e)
 /* ---------------------------------------------------------------- convolutions */
 
 typedef struct Conv {
-    uint32_t n;                    /* spatial axes */
+    uint32_t n; /* spatial axes */
     int64_t groups, strides[MAX_RANK], dilations[MAX_RANK], low[MAX_RANK];
     int64_t sx[MAX_RANK], sw[MAX_RANK], sy[MAX_RANK];
     const Tensor *x, *w, *y;
 } Conv;
 
-static void conv_init(const Eval *e, Conv *c)
-{
+static void conv_init(const Eval *e, Conv *c) {
     c->n = c->x->type.rank - 2u;
     c->groups = attr_i(e->g, e->v, A_GROUPS, 1);
     list_of(e->g, e->v, A_STRIDES, 1, c->n, c->strides);
@@ -97,14 +94,12 @@ static void conv_init(const Eval *e, Conv *c)
     strides_of(&c->y->type, c->sy);
 }
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return a > 0 ? (a + b - 1) / b : -(-a / b);
-}
+static int64_t ceil_div(int64_t a, int64_t b) { return a > 0 ? (a + b - 1) / b : -(-a / b); }
 
-/* The loops of one kernel position, strides as d = y, a = x, b = w; false where no output position falls inside. */
-static bool conv_position(const Conv *c, const int64_t *k, Walk *w, int64_t *x_at, int64_t *w_at, int64_t *y_at)
-{
+/* The loops of one kernel position, strides as d = y, a = x, b = w; false where no output position
+ * falls inside. */
+static bool conv_position(const Conv *c, const int64_t *k, Walk *w, int64_t *x_at, int64_t *w_at,
+                          int64_t *y_at) {
     const Type *x = &c->x->type, *f = &c->w->type, *y = &c->y->type;
     int64_t out = f->dims[0] / c->groups, in = f->dims[1];
     *w = (Walk){0};
@@ -115,7 +110,8 @@ static bool conv_position(const Conv *c, const int64_t *k, Walk *w, int64_t *x_a
     walk_axis(w, in, 0, c->sx[1], c->sw[1]);
     for (uint32_t j = 0; j < c->n; j++) {
         int64_t shift = k[j] * c->dilations[j] - c->low[j], limit = x->dims[2 + j];
-        int64_t first = ceil_div(-shift, c->strides[j]), end = ceil_div(limit - shift, c->strides[j]);
+        int64_t first = ceil_div(-shift, c->strides[j]),
+                end = ceil_div(limit - shift, c->strides[j]);
         if (first < 0) first = 0;
         if (end > y->dims[2 + j]) end = y->dims[2 + j];
         if (end <= first) return false;
@@ -127,16 +123,16 @@ static bool conv_position(const Conv *c, const int64_t *k, Walk *w, int64_t *x_a
     return true;
 }
 
-/* d += a * b, each with its own strides through the loops of w. A source that stands still in the innermost loop comes as a. */
-static void multiply_add(const Walk *w, bool is_float, void *d, const int64_t *ds, const void *a, const int64_t *as, const void *b, const int64_t *bs)
-{
+/* d += a * b, each with its own strides through the loops of w. A source that stands still in the
+ * innermost loop comes as a. */
+static void multiply_add(const Walk *w, bool is_float, void *d, const int64_t *ds, const void *a,
+                         const int64_t *as, const void *b, const int64_t *bs) {
     Walk to = *w;
     for (uint32_t i = 0; i < w->rank; i++) to.d[i] = ds[i], to.a[i] = as[i], to.b[i] = bs[i];
     walk(WALK_MADD, is_float, &to, d, a, b);
 }
 
-static bool conv_any(Eval *e, Conv *c)
-{
+static bool conv_any(Eval *e, Conv *c) {
     int64_t k[MAX_RANK] = {0};
     Walk w;
     int64_t x_at, w_at, y_at;
@@ -146,14 +142,21 @@ static bool conv_any(Eval *e, Conv *c)
     do {
         if (!conv_position(c, k, &w, &x_at, &w_at, &y_at)) continue;
         int64_t *x = c->x->u.i + x_at, *f = c->w->u.i + w_at, *y = c->y->u.i + y_at;
-        if (c->y == &e->out) multiply_add(&w, e->is_float, y, w.d, f, w.b, x, w.a);
-        else if (c->x == &e->out) multiply_add(&w, e->is_float, x, w.a, f, w.b, y, w.d);
-        else multiply_add(&w, e->is_float, f, w.b, x, w.a, y, w.d);
+        if (c->y == &e->out)
+            multiply_add(&w, e->is_float, y, w.d, f, w.b, x, w.a);
+        else if (c->x == &e->out)
+            multiply_add(&w, e->is_float, x, w.a, f, w.b, y, w.d);
+        else
+            multiply_add(&w, e->is_float, f, w.b, x, w.a, y, w.d);
     } while (index_next(k, c->w->type.dims + 2, c->n));
     tensor_wrap(&e->out);
     return true;
 }
 
 bool eval_conv(Eval *e) { return conv_any(e, &(Conv){.x = e->in[0], .w = e->in[1], .y = &e->out}); }
-bool eval_conv_dx(Eval *e) { return conv_any(e, &(Conv){.x = &e->out, .w = e->in[1], .y = e->in[0]}); }
-bool eval_conv_dw(Eval *e) { return conv_any(e, &(Conv){.x = e->in[0], .w = &e->out, .y = e->in[1]}); }
+bool eval_conv_dx(Eval *e) {
+    return conv_any(e, &(Conv){.x = &e->out, .w = e->in[1], .y = e->in[0]});
+}
+bool eval_conv_dw(Eval *e) {
+    return conv_any(e, &(Conv){.x = e->in[0], .w = &e->out, .y = e->in[1]});
+}

@@ -1,43 +1,45 @@
-/* interp_walk.c - the loop nest of the reference interpreter: strided copy, accumulation and multiply-add in any rank.
+/* interp_walk.c - the loop nest of the reference interpreter: strided copy, accumulation and
+ * multiply-add in any rank.
  *
- * The innermost loop is a row function, the others an odometer over offsets. Sums run in the order of the loops, in double
- * or wrapping int64. */
+ * The innermost loop is a row function, the others an odometer over offsets. Sums run in the order
+ * of the loops, in double or wrapping int64. */
 #include "interp.h"
 #include <math.h>
 
-#define DEFINE_ROW(name, T, U)                                                                                                  \
-    static void name(WalkMode mode, int64_t n, T *d, int64_t ds, const T *a, int64_t as, const T *b, int64_t bs)                \
-    {                                                                                                                           \
-        switch (mode) {                                                                                                         \
-        case WALK_COPY:                                                                                                         \
-            for (int64_t i = 0; i < n; i++) d[i * ds] = a[i * as];                                                              \
-            break;                                                                                                              \
-        case WALK_ADD:                                                                                                          \
-            for (int64_t i = 0; i < n; i++) d[i * ds] = (T)((U)d[i * ds] + (U)a[i * as]);                                       \
-            break;                                                                                                              \
-        case WALK_MUL:                                                                                                          \
-            for (int64_t i = 0; i < n; i++) d[i * ds] = (T)((U)d[i * ds] * (U)a[i * as]);                                       \
-            break;                                                                                                              \
-        case WALK_MIN:                                                                                                          \
-            for (int64_t i = 0; i < n; i++)                                                                                     \
-                if (!(a[i * as] >= d[i * ds]) && IS_NUMBER(d[i * ds])) d[i * ds] = a[i * as];                                   \
-            break;                                                                                                              \
-        case WALK_MAX:                                                                                                          \
-            for (int64_t i = 0; i < n; i++)                                                                                     \
-                if (!(a[i * as] <= d[i * ds]) && IS_NUMBER(d[i * ds])) d[i * ds] = a[i * as];                                   \
-            break;                                                                                                              \
-        case WALK_MADD:                                                                                                         \
-            if (ds == 0) {                                                                                                      \
-                U sum = (U)*d;                                                                                                  \
-                for (int64_t i = 0; i < n; i++) sum += (U)a[i * as] * (U)b[i * bs];                                             \
-                *d = (T)sum;                                                                                                    \
-            } else if (ds == 1 && as == 0 && bs == 1) {                                                                         \
-                for (int64_t i = 0; i < n; i++) d[i] = (T)((U)d[i] + (U)*a * (U)b[i]);                                          \
-            } else {                                                                                                            \
-                for (int64_t i = 0; i < n; i++) d[i * ds] = (T)((U)d[i * ds] + (U)a[i * as] * (U)b[i * bs]);                    \
-            }                                                                                                                   \
-            break;                                                                                                              \
-        }                                                                                                                       \
+#define DEFINE_ROW(name, T, U)                                                                     \
+    static void name(WalkMode mode, int64_t n, T *d, int64_t ds, const T *a, int64_t as,           \
+                     const T *b, int64_t bs) {                                                     \
+        switch (mode) {                                                                            \
+        case WALK_COPY:                                                                            \
+            for (int64_t i = 0; i < n; i++) d[i * ds] = a[i * as];                                 \
+            break;                                                                                 \
+        case WALK_ADD:                                                                             \
+            for (int64_t i = 0; i < n; i++) d[i * ds] = (T)((U)d[i * ds] + (U)a[i * as]);          \
+            break;                                                                                 \
+        case WALK_MUL:                                                                             \
+            for (int64_t i = 0; i < n; i++) d[i * ds] = (T)((U)d[i * ds] * (U)a[i * as]);          \
+            break;                                                                                 \
+        case WALK_MIN:                                                                             \
+            for (int64_t i = 0; i < n; i++)                                                        \
+                if (!(a[i * as] >= d[i * ds]) && IS_NUMBER(d[i * ds])) d[i * ds] = a[i * as];      \
+            break;                                                                                 \
+        case WALK_MAX:                                                                             \
+            for (int64_t i = 0; i < n; i++)                                                        \
+                if (!(a[i * as] <= d[i * ds]) && IS_NUMBER(d[i * ds])) d[i * ds] = a[i * as];      \
+            break;                                                                                 \
+        case WALK_MADD:                                                                            \
+            if (ds == 0) {                                                                         \
+                U sum = (U)*d;                                                                     \
+                for (int64_t i = 0; i < n; i++) sum += (U)a[i * as] * (U)b[i * bs];                \
+                *d = (T)sum;                                                                       \
+            } else if (ds == 1 && as == 0 && bs == 1) {                                            \
+                for (int64_t i = 0; i < n; i++) d[i] = (T)((U)d[i] + (U)*a * (U)b[i]);             \
+            } else {                                                                               \
+                for (int64_t i = 0; i < n; i++)                                                    \
+                    d[i * ds] = (T)((U)d[i * ds] + (U)a[i * as] * (U)b[i * bs]);                   \
+            }                                                                                      \
+            break;                                                                                 \
+        }                                                                                          \
     }
 
 #define IS_NUMBER(x) !isnan(x)
@@ -46,14 +48,16 @@ DEFINE_ROW(row_float, double, double)
 #define IS_NUMBER(x) true
 DEFINE_ROW(row_int, int64_t, uint64_t)
 
-static void row(WalkMode mode, bool is_float, int64_t n, int64_t *d, int64_t ds, const int64_t *a, int64_t as, const int64_t *b, int64_t bs)
-{
-    if (is_float) row_float(mode, n, (double *)(void *)d, ds, (const double *)(const void *)a, as, (const double *)(const void *)b, bs);
-    else row_int(mode, n, d, ds, a, as, b, bs);
+static void row(WalkMode mode, bool is_float, int64_t n, int64_t *d, int64_t ds, const int64_t *a,
+                int64_t as, const int64_t *b, int64_t bs) {
+    if (is_float)
+        row_float(mode, n, (double *)(void *)d, ds, (const double *)(const void *)a, as,
+                  (const double *)(const void *)b, bs);
+    else
+        row_int(mode, n, d, ds, a, as, b, bs);
 }
 
-void walk(WalkMode mode, bool is_float, const Walk *w, void *dst, const void *a, const void *b)
-{
+void walk(WalkMode mode, bool is_float, const Walk *w, void *dst, const void *a, const void *b) {
     int64_t *d = dst, index[WALK_RANK] = {0};
     const int64_t *x = a, *y = b ? b : a;
     uint32_t last = w->rank - 1;
@@ -76,13 +80,11 @@ void walk(WalkMode mode, bool is_float, const Walk *w, void *dst, const void *a,
     }
 }
 
-void walk_row(WalkMode mode, bool is_float, int64_t n, void *dst, const void *a)
-{
+void walk_row(WalkMode mode, bool is_float, int64_t n, void *dst, const void *a) {
     row(mode, is_float, n, dst, 1, a, 1, a, 1);
 }
 
-void walk_axis(Walk *w, int64_t dim, int64_t d, int64_t a, int64_t b)
-{
+void walk_axis(Walk *w, int64_t dim, int64_t d, int64_t a, int64_t b) {
     w->dims[w->rank] = dim;
     w->d[w->rank] = d;
     w->a[w->rank] = a;

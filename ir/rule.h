@@ -1,24 +1,37 @@
-/* rule.h - private to ir/: a parsed S-expression of the rule language, shared by building and matching.
+/* rule.h - private to ir/: a parsed S-expression of the rule language, shared by building and
+ * matching.
  *
- * Terms lie in one array in the order of the text; children are linked by `first` and `next` (0: none, so term 0 is unused).
- * Nothing is allocated: a Rule lives on the caller's stack, names point into the text. */
+ * Terms lie in one array in the order of the text; children are linked by `first` and `next` (0:
+ * none, so term 0 is unused). Nothing is allocated: a Rule lives on the caller's stack, names point
+ * into the text. */
 #ifndef TRAINC_RULE_H
 #define TRAINC_RULE_H
 #include "ir.h"
 
 enum { RULE_MAX_TERMS = 200, RULE_MAX_ARGS = 8, RULE_MAX_BINDS = 32 };
-typedef enum TermKind { TERM_NAME, TERM_NUMBER, TERM_FIELD, TERM_VALUE, TERM_OP, TERM_MEAN, TERM_SQUARE, TERM_LET, TERM_CALL } TermKind;
+typedef enum TermKind {
+    TERM_NAME,
+    TERM_NUMBER,
+    TERM_FIELD,
+    TERM_VALUE,
+    TERM_OP,
+    TERM_MEAN,
+    TERM_SQUARE,
+    TERM_LET,
+    TERM_CALL
+} TermKind;
 typedef struct Term {
     TermKind kind;
-    uint16_t first, next, n_args;  /* n_args: children that are values, not fields */
-    OpCode op;                     /* TERM_OP */
+    uint16_t first, next, n_args; /* n_args: children that are values, not fields */
+    OpCode op;                    /* TERM_OP */
     uint32_t len;
-    const char *text;              /* NAME, FIELD, VALUE: the name without its sigil; CALL, LET: what is called, bound */
+    const char *
+        text; /* NAME, FIELD, VALUE: the name without its sigil; CALL, LET: what is called, bound */
     double number;
 } Term;
 typedef struct Rule {
     uint32_t n, root;
-    const char *error;             /* what is wrong, where root is 0 */
+    const char *error; /* what is wrong, where root is 0 */
     Term terms[RULE_MAX_TERMS];
 } Rule;
 

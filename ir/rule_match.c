@@ -1,34 +1,57 @@
-/* rule_match.c - does the graph at a value match a pattern? For simplification and for finding macros.
+/* rule_match.c - does the graph at a value match a pattern? For simplification and for finding
+ * macros.
  *
- * Goals (a term, the value it must match) form a list on the stack; each goal is solved together with all that follow it, so
- * that the other order of a commutative op is tried again when a later part of the pattern fails. A form matches through
- * `expand`, for that is how broadcasting was made explicit: the caller expands what it builds to the dims of v. */
+ * Goals (a term, the value it must match) form a list on the stack; each goal is solved together
+ * with all that follow it, so that the other order of a commutative op is tried again when a later
+ * part of the pattern fails. A form matches through `expand`, for that is how broadcasting was made
+ * explicit: the caller expands what it builds to the dims of v. */
 #include "rule.h"
 #include <math.h>
 #include <string.h>
 
-typedef struct Bound { const char *name; uint32_t len; Value value; } Bound;
-typedef struct Matcher { const Graph *g; const Rule *rule; uint32_t n; Bound binds[RULE_MAX_BINDS]; } Matcher;
-typedef struct Goal { uint32_t term; Value v; const struct Goal *rest; } Goal;
+typedef struct Bound {
+    const char *name;
+    uint32_t len;
+    Value value;
+} Bound;
+typedef struct Matcher {
+    const Graph *g;
+    const Rule *rule;
+    uint32_t n;
+    Bound binds[RULE_MAX_BINDS];
+} Matcher;
+typedef struct Goal {
+    uint32_t term;
+    Value v;
+    const struct Goal *rest;
+} Goal;
 
-static bool is_commutative(OpCode op)
-{
+static bool is_commutative(OpCode op) {
     switch ((int)op) {
-    case OP_add: case OP_mul: case OP_max: case OP_min: case OP_eq: case OP_ne: case OP_and: case OP_or: case OP_xor:
-    case OP_bitand: case OP_bitor: case OP_bitxor: return true;
+    case OP_add:
+    case OP_mul:
+    case OP_max:
+    case OP_min:
+    case OP_eq:
+    case OP_ne:
+    case OP_and:
+    case OP_or:
+    case OP_xor:
+    case OP_bitand:
+    case OP_bitor:
+    case OP_bitxor:
+        return true;
     }
     return false;
 }
 
-static Value skip_expand(const Graph *g, Value v)
-{
+static Value skip_expand(const Graph *g, Value v) {
     while (graph_op(g, v) == OP_expand) v = graph_operand(g, v, 0);
     return v;
 }
 
 /* A constant of one repeated element, through expand and cast. */
-static bool is_number(const Graph *g, Value v, double number)
-{
+static bool is_number(const Graph *g, Value v, double number) {
     double value;
     for (;;) {
         if (const_splat(g, v, &value)) break;
@@ -41,8 +64,7 @@ static bool is_number(const Graph *g, Value v, double number)
 static bool solve(Matcher *m, const Goal *goal);
 
 /* Binds the name and solves the rest; takes the name back where that fails. */
-static bool solve_bound(Matcher *m, const char *name, uint32_t len, Value v, const Goal *rest)
-{
+static bool solve_bound(Matcher *m, const char *name, uint32_t len, Value v, const Goal *rest) {
     if (m->n == RULE_MAX_BINDS) return false;
     m->binds[m->n++] = (Bound){name, len, v};
     if (solve(m, rest)) return true;
@@ -50,44 +72,48 @@ static bool solve_bound(Matcher *m, const char *name, uint32_t len, Value v, con
     return false;
 }
 
-static const Bound *find_bound(const Matcher *m, const char *name, uint32_t len)
-{
+static const Bound *find_bound(const Matcher *m, const char *name, uint32_t len) {
     for (uint32_t i = 0; i < m->n; i++)
         if (m->binds[i].len == len && memcmp(m->binds[i].name, name, len) == 0) return &m->binds[i];
     return NULL;
 }
 
-static bool fields_equal(const AttrField *a, const AttrField *b)
-{
+static bool fields_equal(const AttrField *a, const AttrField *b) {
     if (!a || !b || a->key != b->key || a->n != b->n) return false;
     switch (attr_info[a->key].kind) {
-    case ATTR_INT: return a->u.i == b->u.i;
-    case ATTR_FLOAT: return a->u.f == b->u.f;
-    case ATTR_INTS: return memcmp(a->u.ints, b->u.ints, a->n * sizeof *a->u.ints) == 0;
-    case ATTR_STR: return strcmp(a->u.str, b->u.str) == 0;
-    case ATTR_BYTES: return memcmp(a->u.bytes, b->u.bytes, a->n) == 0;
+    case ATTR_INT:
+        return a->u.i == b->u.i;
+    case ATTR_FLOAT:
+        return a->u.f == b->u.f;
+    case ATTR_INTS:
+        return memcmp(a->u.ints, b->u.ints, a->n * sizeof *a->u.ints) == 0;
+    case ATTR_STR:
+        return strcmp(a->u.str, b->u.str) == 0;
+    case ATTR_BYTES:
+        return memcmp(a->u.bytes, b->u.bytes, a->n) == 0;
     }
     return false;
 }
 
-static const AttrField *named_field(const Matcher *m, const Term *t, Value v)
-{
+static const AttrField *named_field(const Matcher *m, const Term *t, Value v) {
     AttrKey key = rule_attr_key(t->text, t->len);
     return attr_find(m->g, v, key == A_NONE ? op_info[graph_op(m->g, v)].attrs[0] : key);
 }
 
-/* @name after an op: binds "@name" to the node that has the attributes, or compares the field with what it is bound to. */
-static bool solve_field(Matcher *m, const Term *t, Value v, const Goal *rest)
-{
+/* @name after an op: binds "@name" to the node that has the attributes, or compares the field with
+ * what it is bound to. */
+static bool solve_field(Matcher *m, const Term *t, Value v, const Goal *rest) {
     const Bound *bound = find_bound(m, t->text - 1, t->len + 1);
     if (!named_field(m, t, v)) return false;
-    if (bound) return fields_equal(named_field(m, t, bound->value), named_field(m, t, v)) && solve(m, rest);
+    if (bound)
+        return fields_equal(named_field(m, t, bound->value), named_field(m, t, v)) &&
+               solve(m, rest);
     return solve_bound(m, t->text - 1, t->len + 1, v, rest);
 }
 
-/* The children of a form against the operands of v, which carries the attributes too. `swap`: operands 0 and 1 trade places. */
-static bool solve_children(Matcher *m, uint32_t child, Value v, bool swap, const Goal *rest)
-{
+/* The children of a form against the operands of v, which carries the attributes too. `swap`:
+ * operands 0 and 1 trade places. */
+static bool solve_children(Matcher *m, uint32_t child, Value v, bool swap, const Goal *rest) {
     Goal goals[2 * RULE_MAX_ARGS];
     uint32_t n = 0, i = 0;
     for (; child; child = m->rule->terms[child].next, n++) {
@@ -102,79 +128,88 @@ static bool solve_children(Matcher *m, uint32_t child, Value v, bool swap, const
     return solve(m, rest);
 }
 
-static bool solve_op(Matcher *m, const Term *form, Value v, const Goal *rest)
-{
-    if (graph_op(m->g, v) != form->op || graph_node(m->g, v)->n_operands != form->n_args) return false;
+static bool solve_op(Matcher *m, const Term *form, Value v, const Goal *rest) {
+    if (graph_op(m->g, v) != form->op || graph_node(m->g, v)->n_operands != form->n_args)
+        return false;
     if (solve_children(m, form->first, v, false, rest)) return true;
     return is_commutative(form->op) && solve_children(m, form->first, v, true, rest);
 }
 
-static bool solve_square(Matcher *m, const Term *form, Value v, const Goal *rest)
-{
+static bool solve_square(Matcher *m, const Term *form, Value v, const Goal *rest) {
     if (graph_node(m->g, v)->n_operands != 2) return false;
     Goal base = {form->first, graph_operand(m->g, v, 0), rest};
-    bool product = graph_op(m->g, v) == OP_mul && graph_operand(m->g, v, 0) == graph_operand(m->g, v, 1);
+    bool product =
+        graph_op(m->g, v) == OP_mul && graph_operand(m->g, v, 0) == graph_operand(m->g, v, 1);
     bool power = graph_op(m->g, v) == OP_pow && is_number(m->g, graph_operand(m->g, v, 1), 2);
     return (product || power) && solve(m, &base);
 }
 
 /* sum times 1/n or by n, n the elements that a result element sums over */
-static bool solve_mean(Matcher *m, const Term *form, Value v, const Goal *rest)
-{
+static bool solve_mean(Matcher *m, const Term *form, Value v, const Goal *rest) {
     OpCode op = graph_op(m->g, v);
     if (op != OP_mul && op != OP_div) return false;
     for (uint32_t i = 0; i < (op == OP_mul ? 2u : 1u); i++) {
         Value sum = skip_expand(m->g, graph_operand(m->g, v, i));
         if (graph_op(m->g, sum) != OP_sum) continue;
-        double n = (double)type_elems(graph_type_at(m->g, graph_operand(m->g, sum, 0))) / (double)type_elems(graph_type_at(m->g, sum));
+        double n = (double)type_elems(graph_type_at(m->g, graph_operand(m->g, sum, 0))) /
+                   (double)type_elems(graph_type_at(m->g, sum));
         if (!is_number(m->g, graph_operand(m->g, v, 1 - i), op == OP_mul ? 1 / n : n)) continue;
         if (solve_children(m, form->first, sum, false, rest)) return true;
     }
     return false;
 }
 
-static bool solve_form(Matcher *m, const Term *form, Value v, const Goal *rest)
-{
+static bool solve_form(Matcher *m, const Term *form, Value v, const Goal *rest) {
     bool ok = false;
     switch (form->kind) {
-    case TERM_OP: ok = solve_op(m, form, v, rest); break;
-    case TERM_MEAN: ok = solve_mean(m, form, v, rest); break;
-    case TERM_SQUARE: ok = solve_square(m, form, v, rest); break;
+    case TERM_OP:
+        ok = solve_op(m, form, v, rest);
+        break;
+    case TERM_MEAN:
+        ok = solve_mean(m, form, v, rest);
+        break;
+    case TERM_SQUARE:
+        ok = solve_square(m, form, v, rest);
+        break;
     case TERM_NAME:
     case TERM_NUMBER:
     case TERM_FIELD:
     case TERM_VALUE:
     case TERM_LET:
-    case TERM_CALL: return false;
+    case TERM_CALL:
+        return false;
     }
-    return ok || (graph_op(m->g, v) == OP_expand && solve_form(m, form, graph_operand(m->g, v, 0), rest));
+    return ok ||
+           (graph_op(m->g, v) == OP_expand && solve_form(m, form, graph_operand(m->g, v, 0), rest));
 }
 
-static bool solve(Matcher *m, const Goal *goal)
-{
+static bool solve(Matcher *m, const Goal *goal) {
     if (!goal) return true;
     const Term *t = &m->rule->terms[goal->term];
     const Bound *bound;
     switch (t->kind) {
-    case TERM_NUMBER: return is_number(m->g, goal->v, t->number) && solve(m, goal->rest);
+    case TERM_NUMBER:
+        return is_number(m->g, goal->v, t->number) && solve(m, goal->rest);
     case TERM_NAME:
         bound = find_bound(m, t->text, t->len);
         if (bound) return bound->value == goal->v && solve(m, goal->rest);
         return solve_bound(m, t->text, t->len, goal->v, goal->rest);
-    case TERM_FIELD: return solve_field(m, t, goal->v, goal->rest);
+    case TERM_FIELD:
+        return solve_field(m, t, goal->v, goal->rest);
     case TERM_OP:
     case TERM_MEAN:
-    case TERM_SQUARE: return solve_form(m, t, goal->v, goal->rest);
+    case TERM_SQUARE:
+        return solve_form(m, t, goal->v, goal->rest);
     case TERM_VALUE:
     case TERM_LET:
-    case TERM_CALL: break;
+    case TERM_CALL:
+        break;
     }
     return false;
 }
 
 /* Whether the pattern's first op can be the one at v at all: most patterns end here, unparsed. */
-static bool head_fits(const Graph *g, const char *pattern, Value v)
-{
+static bool head_fits(const Graph *g, const char *pattern, Value v) {
     if (pattern[0] != '(') return true;
     const char *name = pattern + 1;
     size_t len = strcspn(name, " ()");
@@ -185,23 +220,26 @@ static bool head_fits(const Graph *g, const char *pattern, Value v)
 }
 
 /* Names of one letter, which nearly all are, need no memory. */
-static const char *stable_name(const Graph *g, const char *name, uint32_t len)
-{
-    static const char letters[26][2] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m",
-                                        "n", "o", "p", "q", "r", "s", "t", "u", "v", "w", "x", "y", "z"};
+static const char *stable_name(const Graph *g, const char *name, uint32_t len) {
+    static const char letters[26][2] = {"a", "b", "c", "d", "e", "f", "g", "h", "i",
+                                        "j", "k", "l", "m", "n", "o", "p", "q", "r",
+                                        "s", "t", "u", "v", "w", "x", "y", "z"};
     if (len == 1 && *name >= 'a' && *name <= 'z') return letters[*name - 'a'];
     return arena_printf(g->arena, "%.*s", (int)len, name);
 }
 
-bool rule_match(const Graph *g, const char *pattern, Value v, RuleBind *binds, uint32_t *n_binds, uint32_t cap)
-{
+bool rule_match(const Graph *g, const char *pattern, Value v, RuleBind *binds, uint32_t *n_binds,
+                uint32_t cap) {
     Rule rule;
     Matcher m = {.g = g, .rule = &rule, .n = *n_binds};
-    if (!v || !head_fits(g, pattern, v) || !rule_parse(&rule, pattern, strlen(pattern))) return false;
-    for (uint32_t i = 0; i < m.n; i++) m.binds[i] = (Bound){binds[i].name, (uint32_t)strlen(binds[i].name), binds[i].value};
+    if (!v || !head_fits(g, pattern, v) || !rule_parse(&rule, pattern, strlen(pattern)))
+        return false;
+    for (uint32_t i = 0; i < m.n; i++)
+        m.binds[i] = (Bound){binds[i].name, (uint32_t)strlen(binds[i].name), binds[i].value};
     Goal goal = {rule.root, v, NULL};
     if (!solve(&m, &goal) || m.n > cap) return false;
-    for (uint32_t i = *n_binds; i < m.n; i++) binds[i] = (RuleBind){stable_name(g, m.binds[i].name, m.binds[i].len), m.binds[i].value};
+    for (uint32_t i = *n_binds; i < m.n; i++)
+        binds[i] = (RuleBind){stable_name(g, m.binds[i].name, m.binds[i].len), m.binds[i].value};
     *n_binds = m.n;
     return true;
 }

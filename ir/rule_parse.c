@@ -1,30 +1,32 @@
 /* rule_parse.c - the text of a rule into terms.
  *
- *   term  = NAME | NUMBER | @FIELD | $FIELD | (OP term ...) | (mean term @axes) | (square term) | (let NAME term term) | (C NAME)
+ *   term  = NAME | NUMBER | @FIELD | $FIELD | (OP term ...) | (mean term @axes) | (square term) |
+ * (let NAME term term) | (C NAME)
  *
- * Recursive descent in one pass over the text, without allocation, so that a rule can be parsed each time it is used: about
- * a microsecond for the gradient of a map. */
+ * Recursive descent in one pass over the text, without allocation, so that a rule can be parsed
+ * each time it is used: about a microsecond for the gradient of a map. */
 #include "rule.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Cursor { const char *p, *end; Rule *rule; uint32_t depth; } Cursor;
+typedef struct Cursor {
+    const char *p, *end;
+    Rule *rule;
+    uint32_t depth;
+} Cursor;
 
-bool name_is(const char *z, const char *text, size_t len)
-{
+bool name_is(const char *z, const char *text, size_t len) {
     return strncmp(z, text, len) == 0 && z[len] == '\0';
 }
 
-AttrKey rule_attr_key(const char *name, size_t len)
-{
+AttrKey rule_attr_key(const char *name, size_t len) {
     for (uint32_t k = 1; k < N_ATTRS; k++)
         if (name_is(attr_info[k].name, name, len)) return (AttrKey)k;
     return A_NONE;
 }
 
-const char *rule_span(const char *rules, uint32_t i, size_t *len)
-{
+const char *rule_span(const char *rules, uint32_t i, size_t *len) {
     const char *p = rules, *end;
     for (; i; i--) {
         p = strchr(p, ';');
@@ -39,45 +41,40 @@ const char *rule_span(const char *rules, uint32_t i, size_t *len)
     return p;
 }
 
-static uint16_t fail(Cursor *c, const char *why)
-{
+static uint16_t fail(Cursor *c, const char *why) {
     if (!c->rule->error) c->rule->error = why;
     return 0;
 }
 
-static void skip_space(Cursor *c)
-{
+static void skip_space(Cursor *c) {
     while (c->p < c->end && isspace((unsigned char)*c->p)) c->p++;
 }
 
-static uint32_t token(Cursor *c, const char **text)
-{
+static uint32_t token(Cursor *c, const char **text) {
     skip_space(c);
     *text = c->p;
     while (c->p < c->end && !isspace((unsigned char)*c->p) && *c->p != '(' && *c->p != ')') c->p++;
     return (uint32_t)(c->p - *text);
 }
 
-static uint16_t term_new(Cursor *c, TermKind kind, const char *text, uint32_t len)
-{
+static uint16_t term_new(Cursor *c, TermKind kind, const char *text, uint32_t len) {
     if (c->rule->n == RULE_MAX_TERMS) return fail(c, "the rule is too long");
     c->rule->terms[c->rule->n] = (Term){.kind = kind, .text = text, .len = len};
     return (uint16_t)c->rule->n++;
 }
 
-static bool is_number(const char *s, uint32_t len, double *value)
-{
+static bool is_number(const char *s, uint32_t len, double *value) {
     char copy[40], *end;
     if (!len || len >= sizeof copy) return false;
-    if (!isdigit((unsigned char)s[0]) && !strchr("-+.", s[0]) && !name_is("inf", s, len)) return false;
+    if (!isdigit((unsigned char)s[0]) && !strchr("-+.", s[0]) && !name_is("inf", s, len))
+        return false;
     memcpy(copy, s, len);
     copy[len] = '\0';
     *value = strtod(copy, &end);
     return *end == '\0';
 }
 
-static uint16_t parse_atom(Cursor *c)
-{
+static uint16_t parse_atom(Cursor *c) {
     const char *text;
     uint32_t len = token(c, &text);
     double number;
@@ -90,8 +87,7 @@ static uint16_t parse_atom(Cursor *c)
     return t;
 }
 
-static TermKind head_kind(const char *text, uint32_t len, OpCode *op)
-{
+static TermKind head_kind(const char *text, uint32_t len, OpCode *op) {
     char name[32];
     *op = OP_NONE;
     if (name_is("mean", text, len)) return TERM_MEAN;
@@ -108,31 +104,36 @@ static TermKind head_kind(const char *text, uint32_t len, OpCode *op)
 
 static uint16_t parse_term(Cursor *c);
 
-static bool arity_fits(const Term *t)
-{
+static bool arity_fits(const Term *t) {
     switch (t->kind) {
-    case TERM_OP: return op_info[t->op].arity < 0 || t->n_args == op_info[t->op].arity;
+    case TERM_OP:
+        return op_info[t->op].arity < 0 || t->n_args == op_info[t->op].arity;
     case TERM_MEAN:
-    case TERM_SQUARE: return t->n_args == 1;
-    case TERM_LET: return t->n_args == 2;
-    case TERM_CALL: return t->n_args == 0;
+    case TERM_SQUARE:
+        return t->n_args == 1;
+    case TERM_LET:
+        return t->n_args == 2;
+    case TERM_CALL:
+        return t->n_args == 0;
     case TERM_NAME:
     case TERM_NUMBER:
     case TERM_FIELD:
-    case TERM_VALUE: break;
+    case TERM_VALUE:
+        break;
     }
     return true;
 }
 
-static uint16_t parse_children(Cursor *c, uint16_t form)
-{
+static uint16_t parse_children(Cursor *c, uint16_t form) {
     uint16_t last = 0;
     for (skip_space(c); c->p < c->end && *c->p != ')'; skip_space(c)) {
         uint16_t child = parse_term(c);
         if (!child) return 0;
         Term *t = &c->rule->terms[form];
-        if (last) c->rule->terms[last].next = child;
-        else t->first = child;
+        if (last)
+            c->rule->terms[last].next = child;
+        else
+            t->first = child;
         last = child;
         if (c->rule->terms[child].kind != TERM_FIELD) t->n_args++;
         if (t->n_args > RULE_MAX_ARGS) return fail(c, "too many operands");
@@ -142,8 +143,7 @@ static uint16_t parse_children(Cursor *c, uint16_t form)
     return arity_fits(&c->rule->terms[form]) ? form : fail(c, "wrong number of operands");
 }
 
-static uint16_t parse_term(Cursor *c)
-{
+static uint16_t parse_term(Cursor *c) {
     const char *text;
     OpCode op;
     skip_space(c);
@@ -162,8 +162,7 @@ static uint16_t parse_term(Cursor *c)
     return form;
 }
 
-bool rule_parse(Rule *rule, const char *text, size_t len)
-{
+bool rule_parse(Rule *rule, const char *text, size_t len) {
     Cursor c = {text, text + len, rule, 0};
     rule->n = 1;
     rule->error = NULL;

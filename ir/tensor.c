@@ -1,15 +1,12 @@
-/* tensor.c - the interpreter's tensors: eight bytes an element, to and from storage form, and small helpers on them. */
+/* tensor.c - the interpreter's tensors: eight bytes an element, to and from storage form, and small
+ * helpers on them. */
 #include "interp.h"
 #include <math.h>
 #include <string.h>
 
-bool dtype_is_float(int dtype)
-{
-    return dtype_info[dtype].cls == CLASS_FLT;
-}
+bool dtype_is_float(int dtype) { return dtype_info[dtype].cls == CLASS_FLT; }
 
-void strides_of(const Type *t, int64_t strides[MAX_RANK])
-{
+void strides_of(const Type *t, int64_t strides[MAX_RANK]) {
     int64_t stride = 1;
     for (uint32_t i = t->rank; i-- > 0;) {
         strides[i] = stride;
@@ -17,8 +14,7 @@ void strides_of(const Type *t, int64_t strides[MAX_RANK])
     }
 }
 
-bool index_next(int64_t *index, const int64_t *dims, uint32_t rank)
-{
+bool index_next(int64_t *index, const int64_t *dims, uint32_t rank) {
     for (uint32_t i = rank; i-- > 0;) {
         if (++index[i] < dims[i]) return true;
         index[i] = 0;
@@ -26,32 +22,30 @@ bool index_next(int64_t *index, const int64_t *dims, uint32_t rank)
     return false;
 }
 
-void list_of(const Graph *g, Value v, AttrKey key, int64_t otherwise, uint32_t n, int64_t *out)
-{
+void list_of(const Graph *g, Value v, AttrKey key, int64_t otherwise, uint32_t n, int64_t *out) {
     uint32_t have = 0;
     const int64_t *list = attr_list(g, v, key, &have);
     for (uint32_t i = 0; i < n; i++) out[i] = list && i < have ? list[i] : otherwise;
 }
 
-static int64_t saturated(double x)
-{
+static int64_t saturated(double x) {
     if (isnan(x)) return 0;
     if (x >= 0x1p63) return INT64_MAX;
     return x < -0x1p63 ? INT64_MIN : (int64_t)x;
 }
 
-void tensor_fill(Tensor *t, double value)
-{
+void tensor_fill(Tensor *t, double value) {
     int64_t n = type_elems(&t->type), whole = saturated(value);
     bool is_float = dtype_is_float(t->type.dtype);
     for (int64_t i = 0; i < n; i++) {
-        if (is_float) t->u.f[i] = value;
-        else t->u.i[i] = whole;
+        if (is_float)
+            t->u.f[i] = value;
+        else
+            t->u.i[i] = whole;
     }
 }
 
-void tensor_wrap(Tensor *t)
-{
+void tensor_wrap(Tensor *t) {
     DType dtype = (DType)t->type.dtype;
     int64_t n = type_elems(&t->type), element;
     if (dtype_is_float((int)dtype) || dtype_info[dtype].bytes == 8) return;
@@ -61,8 +55,7 @@ void tensor_wrap(Tensor *t)
     }
 }
 
-Tensor tensor_from_bytes(Arena *arena, Type type, const void *elements)
-{
+Tensor tensor_from_bytes(Arena *arena, Type type, const void *elements) {
     Tensor t = {.type = type};
     int64_t n = type_elems(&type);
     size_t bytes = dtype_info[type.dtype].bytes;
@@ -70,20 +63,23 @@ Tensor tensor_from_bytes(Arena *arena, Type type, const void *elements)
     t.u.p = arena_alloc(arena, (size_t)n * sizeof(double));
     for (int64_t i = 0; i < n; i++) {
         const char *at = (const char *)elements + (size_t)i * bytes;
-        if (is_float) t.u.f[i] = elem_load((DType)type.dtype, at);
-        else t.u.i[i] = elem_load_int((DType)type.dtype, at);
+        if (is_float)
+            t.u.f[i] = elem_load((DType)type.dtype, at);
+        else
+            t.u.i[i] = elem_load_int((DType)type.dtype, at);
     }
     return t;
 }
 
-void tensor_to_bytes(const Tensor *t, void *elements)
-{
+void tensor_to_bytes(const Tensor *t, void *elements) {
     int64_t n = type_elems(&t->type);
     size_t bytes = dtype_info[t->type.dtype].bytes;
     bool is_float = dtype_is_float(t->type.dtype);
     for (int64_t i = 0; i < n; i++) {
         char *at = (char *)elements + (size_t)i * bytes;
-        if (is_float) elem_store((DType)t->type.dtype, at, t->u.f[i]);
-        else elem_store_int((DType)t->type.dtype, at, t->u.i[i]);
+        if (is_float)
+            elem_store((DType)t->type.dtype, at, t->u.f[i]);
+        else
+            elem_store_int((DType)t->type.dtype, at, t->u.i[i]);
     }
 }

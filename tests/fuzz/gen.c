@@ -1,4 +1,5 @@
-/* gen.c - the random graph generator's frame: leaves, the pool of values, entries, and the data that feeds them. */
+/* gen.c - the random graph generator's frame: leaves, the pool of values, entries, and the data
+ * that feeds them. */
 #include "gen.h"
 #include <assert.h>
 #include <math.h>
@@ -6,71 +7,65 @@
 #include <string.h>
 
 /* splitmix64 */
-static uint64_t next(uint64_t *state)
-{
+static uint64_t next(uint64_t *state) {
     uint64_t z = *state += 0x9E3779B97F4A7C15u;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);
 }
 
-int64_t gen_int(Gen *f, int64_t lo, int64_t hi)
-{
+int64_t gen_int(Gen *f, int64_t lo, int64_t hi) {
     return lo + (int64_t)(next(&f->rng) % (uint64_t)(hi - lo + 1));
 }
 
-bool gen_chance(Gen *f, int percent)
-{
-    return gen_int(f, 0, 99) < percent;
-}
+bool gen_chance(Gen *f, int percent) { return gen_int(f, 0, 99) < percent; }
 
-DType gen_dtype(const Gen *f, Value v)
-{
-    return (DType)graph_type_at(f->g, v)->dtype;
-}
+DType gen_dtype(const Gen *f, Value v) { return (DType)graph_type_at(f->g, v)->dtype; }
 
-void gen_keep(Gen *f, Value v, double mag, bool exact)
-{
+void gen_keep(Gen *f, Value v, double mag, bool exact) {
     assert(v && "the generator builds only what types");
-    if (f->n < FUZZ_ITEMS && type_elems(graph_type_at(f->g, v)) <= FUZZ_MAX_ELEMS) f->items[f->n++] = (Item){v, mag, exact};
+    if (f->n < FUZZ_ITEMS && type_elems(graph_type_at(f->g, v)) <= FUZZ_MAX_ELEMS)
+        f->items[f->n++] = (Item){v, mag, exact};
 }
 
 /* ---------------------------------------------------------------- leaves */
 
-static Item fresh_input(Gen *f, TypeId type, double mag)
-{
+static Item fresh_input(Gen *f, TypeId type, double mag) {
     const char *name = arena_printf(f->g->arena, "x%u", f->g->n_inputs);
     graph_add_input(f->g, (Input){.name = graph_str(f->g, name), .type = type, .batch_axis = -1});
     return (Item){build_input(f->g, name), mag, true};
 }
 
-static Item fresh_state(Gen *f, TypeId type, double mag)
-{
+static Item fresh_state(Gen *f, TypeId type, double mag) {
     const char *name = arena_printf(f->g->arena, "w%u", f->g->n_states);
-    graph_add_state(f->g, (State){.name = graph_str(f->g, name), .type = type, .cls = STATE_PARAM, .trains = true});
+    graph_add_state(
+        f->g,
+        (State){.name = graph_str(f->g, name), .type = type, .cls = STATE_PARAM, .trains = true});
     return (Item){build_state(f->g, name), mag, true};
 }
 
-static void random_element(uint64_t *rng, DType d, int64_t limit, void *at)
-{
+static void random_element(uint64_t *rng, DType d, int64_t limit, void *at) {
     int64_t x = (int64_t)(next(rng) % 257) - 128;
-    if (dtype_info[d].cls == CLASS_FLT) elem_store(d, at, (double)x / 64);
-    else if (d == DT_BOOL) elem_store_int(d, at, x & 1);
-    else if (limit > 0) elem_store_int(d, at, (x + 128) % limit);
-    else elem_store_int(d, at, x % 6);
+    if (dtype_info[d].cls == CLASS_FLT)
+        elem_store(d, at, (double)x / 64);
+    else if (d == DT_BOOL)
+        elem_store_int(d, at, x & 1);
+    else if (limit > 0)
+        elem_store_int(d, at, (x + 128) % limit);
+    else
+        elem_store_int(d, at, x % 6);
 }
 
-static Item fresh_const(Gen *f, TypeId type, double mag)
-{
+static Item fresh_const(Gen *f, TypeId type, double mag) {
     unsigned char bytes[FUZZ_MAX_ELEMS * 8];
     const Type *t = &f->g->types[type];
     uint32_t size = dtype_info[t->dtype].bytes;
-    for (int64_t i = 0; i < type_elems(t); i++) random_element(&f->rng, (DType)t->dtype, 0, bytes + (size_t)i * size);
+    for (int64_t i = 0; i < type_elems(t); i++)
+        random_element(&f->rng, (DType)t->dtype, 0, bytes + (size_t)i * size);
     return (Item){build_const(f->g, type, bytes), mag, true};
 }
 
-Item gen_fresh(Gen *f, DType d, uint32_t rank, const int64_t *dims)
-{
+Item gen_fresh(Gen *f, DType d, uint32_t rank, const int64_t *dims) {
     TypeId type = graph_type_of(f->g, d, rank, dims);
     double mag = d == DT_BOOL ? 1 : dtype_info[d].cls == CLASS_FLT ? 2 : 5;
     assert(type_elems(&f->g->types[type]) <= FUZZ_MAX_ELEMS);
@@ -78,16 +73,19 @@ Item gen_fresh(Gen *f, DType d, uint32_t rank, const int64_t *dims)
     if (dtype_info[d].cls == CLASS_FLT && gen_chance(f, 50)) return fresh_state(f, type, mag);
     if (d == DT_F32 && gen_chance(f, 20)) {
         AttrField stream = attr_int(A_STREAM, gen_int(f, 0, 9));
-        return (Item){graph_emit(f->g, OP_random, NULL, 0, graph_attr(f->g, &stream, 1), type), 1, true};
+        return (Item){graph_emit(f->g, OP_random, NULL, 0, graph_attr(f->g, &stream, 1), type), 1,
+                      true};
     }
-    if (d == DT_I64 && rank && gen_chance(f, 30)) return (Item){build_iota(f->g, type, gen_int(f, 0, rank - 1)), 64, true};
-    if (d == DT_F32 && !rank && gen_chance(f, 50)) return (Item){build_scalar(f->g, "lr", d), 2, true};
-    if (d == DT_I64 && !rank && gen_chance(f, 50)) return (Item){build_scalar(f->g, "step", d), 8, true};
+    if (d == DT_I64 && rank && gen_chance(f, 30))
+        return (Item){build_iota(f->g, type, gen_int(f, 0, rank - 1)), 64, true};
+    if (d == DT_F32 && !rank && gen_chance(f, 50))
+        return (Item){build_scalar(f->g, "lr", d), 2, true};
+    if (d == DT_I64 && !rank && gen_chance(f, 50))
+        return (Item){build_scalar(f->g, "step", d), 8, true};
     return fresh_const(f, type, mag);
 }
 
-static Item fresh_any(Gen *f, DTypeClass cls, uint32_t min_rank, uint32_t max_rank)
-{
+static Item fresh_any(Gen *f, DTypeClass cls, uint32_t min_rank, uint32_t max_rank) {
     static const int64_t extents[] = {1, 2, 2, 3, 3, 4, 5, 7, 8};
     int64_t dims[MAX_RANK], elems = 1;
     uint32_t rank = (uint32_t)gen_int(f, min_rank, max_rank < 4 ? max_rank : 4);
@@ -97,21 +95,22 @@ static Item fresh_any(Gen *f, DTypeClass cls, uint32_t min_rank, uint32_t max_ra
         elems *= dims[i];
     }
     if (rank == 1 && gen_chance(f, 20)) dims[0] = gen_int(f, 9, 70);
-    DType d = cls == CLASS_BOOL ? DT_BOOL : cls == CLASS_INT ? DT_I64 : gen_chance(f, 70) ? DT_F32 : DT_BF16;
+    DType d = cls == CLASS_BOOL   ? DT_BOOL
+              : cls == CLASS_INT  ? DT_I64
+              : gen_chance(f, 70) ? DT_F32
+                                  : DT_BF16;
     return gen_fresh(f, d, rank, dims);
 }
 
 /* ---------------------------------------------------------------- the pool */
 
-static bool is_fit(const Gen *f, Value v, DTypeClass cls, uint32_t min_rank, uint32_t max_rank)
-{
+static bool is_fit(const Gen *f, Value v, DTypeClass cls, uint32_t min_rank, uint32_t max_rank) {
     const Type *t = graph_type_at(f->g, v);
     return dtype_info[t->dtype].cls == cls && t->rank >= min_rank && t->rank <= max_rank;
 }
 
 /* Later values are likelier, so that graphs grow deep. */
-Item gen_pick(Gen *f, DTypeClass cls, uint32_t min_rank, uint32_t max_rank)
-{
+Item gen_pick(Gen *f, DTypeClass cls, uint32_t min_rank, uint32_t max_rank) {
     for (int tries = 0; f->n && tries < 12; tries++) {
         int64_t a = gen_int(f, 0, f->n - 1), b = gen_int(f, 0, f->n - 1);
         const Item *item = &f->items[a > b ? a : b];
@@ -120,26 +119,25 @@ Item gen_pick(Gen *f, DTypeClass cls, uint32_t min_rank, uint32_t max_rank)
     return fresh_any(f, cls, min_rank, max_rank);
 }
 
-Item gen_tame(Gen *f, Item x, double mag)
-{
+Item gen_tame(Gen *f, Item x, double mag) {
     if (x.mag <= mag) return x;
     return (Item){build_unary(f->g, OP_tanh, x.v), 1, false};
 }
 
-Item gen_float_like(Gen *f, Item like, uint32_t rank, const int64_t *dims)
-{
+Item gen_float_like(Gen *f, Item like, uint32_t rank, const int64_t *dims) {
     DType d = gen_dtype(f, like.v);
     for (uint32_t i = 0; i < f->n; i++) {
         const Type *t = graph_type_at(f->g, f->items[i].v);
-        if (t->dtype != d || t->rank != rank || (rank && memcmp(t->dims, dims, rank * sizeof *dims)) || gen_chance(f, 50)) continue;
+        if (t->dtype != d || t->rank != rank ||
+            (rank && memcmp(t->dims, dims, rank * sizeof *dims)) || gen_chance(f, 50))
+            continue;
         return f->items[i];
     }
     return gen_fresh(f, d, rank, dims);
 }
 
 /* i64 in [0, limit): an input with that limit, a constant, or any integers brought into range. */
-Value gen_indices(Gen *f, uint32_t rank, const int64_t *dims, int64_t limit)
-{
+Value gen_indices(Gen *f, uint32_t rank, const int64_t *dims, int64_t limit) {
     Item x = gen_fresh(f, DT_I64, rank, dims);
     if (graph_op(f->g, x.v) == OP_input && gen_chance(f, 70)) {
         graph_input(f->g, attr_s(f->g, x.v, A_NAME))->index_limit = limit;
@@ -151,41 +149,44 @@ Value gen_indices(Gen *f, uint32_t rank, const int64_t *dims, int64_t limit)
 
 /* ---------------------------------------------------------------- graphs */
 
-static void grow(Gen *f)
-{
-    static void (*const families[])(Gen *) = {gen_map, gen_map, gen_map, gen_view, gen_view, gen_window, gen_index, gen_reduce, gen_contract, gen_macro};
+static void grow(Gen *f) {
+    static void (*const families[])(Gen *) = {gen_map,      gen_map,    gen_map,   gen_view,
+                                              gen_view,     gen_window, gen_index, gen_reduce,
+                                              gen_contract, gen_macro};
     families[gen_int(f, 0, sizeof families / sizeof *families - 1)](f);
 }
 
-static Item pick_any(Gen *f)
-{
+static Item pick_any(Gen *f) {
     int64_t a = gen_int(f, 0, f->n - 1), b = gen_int(f, 0, f->n - 1);
     return f->items[a > b ? a : b];
 }
 
-static void add_outputs(Gen *f, EntryKind kind)
-{
+static void add_outputs(Gen *f, EntryKind kind) {
     int64_t n = gen_int(f, 1, 4);
     for (int64_t i = 0; i < n; i++)
-        graph_add_root(f->g, kind, false, graph_str(f->g, arena_printf(f->g->arena, "y%lld", (long long)i)), i ? pick_any(f).v : f->items[f->n - 1].v);
+        graph_add_root(f->g, kind, false,
+                       graph_str(f->g, arena_printf(f->g->arena, "y%lld", (long long)i)),
+                       i ? pick_any(f).v : f->items[f->n - 1].v);
 }
 
 /* A state becomes some value of its type, or itself and a little of another. */
-static void add_updates(Gen *f)
-{
+static void add_updates(Gen *f) {
     for (uint32_t i = 0; i < f->g->n_states; i++) {
         const State s = f->g->states[i];
         Value old = build_state(f->g, s.name), value = 0;
         if (gen_chance(f, 30)) continue;
         for (uint32_t j = f->n; j > 0 && !value; j--)
-            if (graph_node(f->g, f->items[j - 1].v)->type == s.type && f->items[j - 1].v != old) value = f->items[j - 1].v;
-        if (!value) value = build_binary(f->g, OP_mul, old, build_splat(f->g, graph_type_of(f->g, gen_dtype(f, old), 0, NULL), 0.5));
+            if (graph_node(f->g, f->items[j - 1].v)->type == s.type && f->items[j - 1].v != old)
+                value = f->items[j - 1].v;
+        if (!value)
+            value = build_binary(
+                f->g, OP_mul, old,
+                build_splat(f->g, graph_type_of(f->g, gen_dtype(f, old), 0, NULL), 0.5));
         graph_add_root(f->g, ENTRY_MICRO, true, s.name, value);
     }
 }
 
-Graph *fuzz_graph(uint64_t seed)
-{
+Graph *fuzz_graph(uint64_t seed) {
     Gen f = {.g = graph_new("fuzz"), .rng = seed * 0xD1342543DE82EF95u + 7};
     int64_t n_leaves = gen_int(&f, 2, 4), n = gen_int(&f, 3, 14);
     for (int64_t i = 0; i < n_leaves; i++) {
@@ -202,8 +203,7 @@ Graph *fuzz_graph(uint64_t seed)
 
 /* ---------------------------------------------------------------- data */
 
-Tensor fuzz_tensor(const Graph *g, const char *name, uint64_t data_seed, Arena *arena)
-{
+Tensor fuzz_tensor(const Graph *g, const char *name, uint64_t data_seed, Arena *arena) {
     const Input *in = graph_input(g, name);
     const State *s = in ? NULL : graph_state(g, name);
     unsigned char bytes[8];
@@ -215,27 +215,32 @@ Tensor fuzz_tensor(const Graph *g, const char *name, uint64_t data_seed, Arena *
     t.u.p = arena_alloc(arena, (size_t)n * sizeof(double));
     for (int64_t i = 0; i < n; i++) {
         random_element(&rng, (DType)t.type.dtype, limit, bytes);
-        if (dtype_info[t.type.dtype].cls == CLASS_FLT) t.u.f[i] = elem_load((DType)t.type.dtype, bytes);
-        else t.u.i[i] = elem_load_int((DType)t.type.dtype, bytes);
+        if (dtype_info[t.type.dtype].cls == CLASS_FLT)
+            t.u.f[i] = elem_load((DType)t.type.dtype, bytes);
+        else
+            t.u.i[i] = elem_load_int((DType)t.type.dtype, bytes);
     }
     return t;
 }
 
-static const Tensor *find_tensor(void *user, const char *name)
-{
+static const Tensor *find_tensor(void *user, const char *name) {
     const FuzzData *data = user;
     Tensor *t = arena_alloc(data->arena, sizeof *t);
     *t = fuzz_tensor(data->g, name, data->seed, data->arena);
     return t;
 }
 
-static double find_scalar(void *user, const char *name)
-{
+static double find_scalar(void *user, const char *name) {
     const FuzzData *data = user;
-    return strcmp(name, "lr") == 0 ? 0.25 + (double)(data->seed % 5) / 4 : (double)(data->seed % 7) + 1;
+    return strcmp(name, "lr") == 0 ? 0.25 + (double)(data->seed % 5) / 4
+                                   : (double)(data->seed % 7) + 1;
 }
 
-InterpEnv fuzz_env(FuzzData *data)
-{
-    return (InterpEnv){.input = find_tensor, .state = find_tensor, .scalar = find_scalar, .user = data, .seed = data->seed, .step = data->seed % 7 + 1};
+InterpEnv fuzz_env(FuzzData *data) {
+    return (InterpEnv){.input = find_tensor,
+                       .state = find_tensor,
+                       .scalar = find_scalar,
+                       .user = data,
+                       .seed = data->seed,
+                       .step = data->seed % 7 + 1};
 }

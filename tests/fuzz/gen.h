@@ -1,38 +1,56 @@
-/* gen.h - random small graphs for comparisons: text and back, before and after a pass, interpreter and generated code.
+/* gen.h - random small graphs for comparisons: text and back, before and after a pass, interpreter
+ * and generated code.
  *
- * Every graph is well typed and tame: values stay finite and moderate, and what jumps (roundings, comparisons, arg reductions,
- * float to integer) is applied only to values that float and double arithmetic compute exactly alike, so that a comparison in
- * tolerance is meaningful. */
+ * Every graph is well typed and tame: values stay finite and moderate, and what jumps (roundings,
+ * comparisons, arg reductions, float to integer) is applied only to values that float and double
+ * arithmetic compute exactly alike, so that a comparison in tolerance is meaningful. */
 #ifndef TRAINC_FUZZ_GEN_H
 #define TRAINC_FUZZ_GEN_H
 #include "ir.h"
 
-/* fuzz_graph - a graph of 10 to 60 nodes from a seed: dtypes f32, bf16, i64, bool; all families of ops; inputs x0.., states
- *   w0..; the entry `eval` with outputs y0.., the entry `micro` with outputs and state updates. Never 0; owner: caller. */
+/* fuzz_graph - a graph of 10 to 60 nodes from a seed: dtypes f32, bf16, i64, bool; all families of
+ * ops; inputs x0.., states w0..; the entry `eval` with outputs y0.., the entry `micro` with outputs
+ * and state updates. Never 0; owner: caller. */
 Graph *fuzz_graph(uint64_t seed);
-/* The elements of an input or state for a data seed: floats are multiples of 1/64 in [-2, 2], integers lie in [-5, 5] or
- * [0, index_limit), so that every storage type holds them exactly. */
+/* The elements of an input or state for a data seed: floats are multiples of 1/64 in [-2, 2],
+ * integers lie in [-5, 5] or [0, index_limit), so that every storage type holds them exactly. */
 Tensor fuzz_tensor(const Graph *, const char *name, uint64_t data_seed, Arena *);
-/* An environment over fuzz_tensor; `user` of its functions is the FuzzData. Step scalars: floats in [0.25, 1.25], integers small. */
-typedef struct FuzzData { const Graph *g; uint64_t seed; Arena *arena; } FuzzData;
+/* An environment over fuzz_tensor; `user` of its functions is the FuzzData. Step scalars: floats in
+ * [0.25, 1.25], integers small. */
+typedef struct FuzzData {
+    const Graph *g;
+    uint64_t seed;
+    Arena *arena;
+} FuzzData;
 InterpEnv fuzz_env(FuzzData *);
 
 /* ---- private to gen*.c ---- */
 enum { FUZZ_ITEMS = 96, FUZZ_MAX_ELEMS = 600 };
-typedef struct Item { Value v; double mag; bool exact; } Item; /* |elements| <= mag; exact: alike in float and double */
-typedef struct Gen { Graph *g; uint64_t rng; uint32_t n; Item items[FUZZ_ITEMS]; } Gen;
+typedef struct Item {
+    Value v;
+    double mag;
+    bool exact;
+} Item; /* |elements| <= mag; exact: alike in float and double */
+typedef struct Gen {
+    Graph *g;
+    uint64_t rng;
+    uint32_t n;
+    Item items[FUZZ_ITEMS];
+} Gen;
 
 int64_t gen_int(Gen *, int64_t lo, int64_t hi);
 bool gen_chance(Gen *, int percent);
 void gen_keep(Gen *, Value, double mag, bool exact);
 Item gen_fresh(Gen *, DType, uint32_t rank, const int64_t *dims);
-Item gen_pick(Gen *, DTypeClass, uint32_t min_rank, uint32_t max_rank); /* from the pool, or fresh */
-Item gen_tame(Gen *, Item, double mag);                      /* a float with |elements| <= mag */
-Item gen_float_like(Gen *, Item like, uint32_t rank, const int64_t *dims); /* of like's dtype, with these dims */
+Item gen_pick(Gen *, DTypeClass, uint32_t min_rank,
+              uint32_t max_rank);       /* from the pool, or fresh */
+Item gen_tame(Gen *, Item, double mag); /* a float with |elements| <= mag */
+Item gen_float_like(Gen *, Item like, uint32_t rank,
+                    const int64_t *dims); /* of like's dtype, with these dims */
 Value gen_indices(Gen *, uint32_t rank, const int64_t *dims, int64_t limit);
 DType gen_dtype(const Gen *, Value);
-void gen_map(Gen *);                                         /* gen_map.c */
-void gen_view(Gen *);                                        /* gen_structured.c */
+void gen_map(Gen *);  /* gen_map.c */
+void gen_view(Gen *); /* gen_structured.c */
 void gen_window(Gen *);
 void gen_index(Gen *);
 void gen_reduce(Gen *);

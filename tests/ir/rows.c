@@ -1,7 +1,8 @@
-/* rows.c - tests that loop over the registry: each row's rules parse, type and agree with finite differences.
+/* rows.c - tests that loop over the registry: each row's rules parse, type and agree with finite
+ * differences.
  *
- * Nothing here names a map: a new row is tested as it is. Each is tried in four domains, and counts where its value is
- * finite there. */
+ * Nothing here names a map: a new row is tested as it is. Each is tried in four domains, and counts
+ * where its value is finite there. */
 #include "check.h"
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -12,29 +13,29 @@ enum { N_DOMAINS = sizeof domains / sizeof *domains };
 static const int64_t map_dims[] = {2, 3};
 
 /* y = op(x0, ..) with the operands of its class */
-static Value map_of_inputs(Check *c, OpCode op, DType dtype, const double *domain)
-{
+static Value map_of_inputs(Check *c, OpCode op, DType dtype, const double *domain) {
     const OpInfo *info = &op_info[op];
     Value x[3];
     for (int i = 0; i < info->arity; i++) {
         bool is_bool = info->cls == OPC_BOOL || (info->cls == OPC_SEL && i == 0);
-        if (is_bool) x[i] = check_input(c, DT_BOOL, 2, map_dims, 0, 1);
-        else x[i] = check_input(c, dtype, 2, map_dims, domain[0], domain[1]);
+        if (is_bool)
+            x[i] = check_input(c, DT_BOOL, 2, map_dims, 0, 1);
+        else
+            x[i] = check_input(c, dtype, 2, map_dims, domain[0], domain[1]);
     }
     return graph_emit(c->g, op, x, (uint32_t)info->arity, 0, 0);
 }
 
-static bool is_float_map(OpCode op)
-{
+static bool is_float_map(OpCode op) {
     OpClass cls = op_info[op].cls;
     return cls == OPC_NUM || cls == OPC_FLT || cls == OPC_SEL;
 }
 
-Test(rows, every_map_agrees_with_finite_differences)
-{
+Test(rows, every_map_agrees_with_finite_differences) {
     for (int op = 1; op < N_OPS; op++) {
         int n_tested = 0;
-        if (op_info[op].lower != LOWER_MAP || !op_info[op].body || !is_float_map((OpCode)op)) continue;
+        if (op_info[op].lower != LOWER_MAP || !op_info[op].body || !is_float_map((OpCode)op))
+            continue;
         for (int i = 0; i < N_DOMAINS; i++) {
             Check *c = check_new((uint64_t)op * 16 + (uint64_t)i);
             Value y = map_of_inputs(c, (OpCode)op, DT_F64, domains[i]);
@@ -49,8 +50,7 @@ Test(rows, every_map_agrees_with_finite_differences)
     }
 }
 
-Test(rows, maps_without_float_results_have_no_gradient)
-{
+Test(rows, maps_without_float_results_have_no_gradient) {
     for (int op = 1; op < N_OPS; op++) {
         OpClass cls = op_info[op].cls;
         if (cls == OPC_NONE || is_float_map((OpCode)op)) continue;
@@ -58,7 +58,8 @@ Test(rows, maps_without_float_results_have_no_gradient)
         Value d[3], y = map_of_inputs(c, (OpCode)op, cls == OPC_INT ? DT_I64 : DT_F64, domains[3]);
         cr_assert(y != 0, "%s does not type", op_info[op].name);
         Type t = *graph_type_at(c->g, y);
-        cr_assert(t.dtype == (cls == OPC_INT ? DT_I64 : DT_BOOL), "%s has a strange type", op_info[op].name);
+        cr_assert(t.dtype == (cls == OPC_INT ? DT_I64 : DT_BOOL), "%s has a strange type",
+                  op_info[op].name);
         op_vjp(c->g, y, build_splat(c->g, graph_type_of(c->g, DT_F64, t.rank, t.dims), 1), d);
         for (int i = 0; i < op_info[op].arity; i++) cr_assert(d[i] == 0, "%s", op_info[op].name);
         check_eval(c, y);
@@ -66,10 +67,10 @@ Test(rows, maps_without_float_results_have_no_gradient)
     }
 }
 
-Test(rows, number_maps_give_the_same_for_integers_and_doubles)
-{
+Test(rows, number_maps_give_the_same_for_integers_and_doubles) {
     for (int op = 1; op < N_OPS; op++) {
-        if (op_info[op].cls != OPC_NUM && op_info[op].cls != OPC_SEL && op_info[op].cls != OPC_CMP) continue;
+        if (op_info[op].cls != OPC_NUM && op_info[op].cls != OPC_SEL && op_info[op].cls != OPC_CMP)
+            continue;
         Check *c = check_new((uint64_t)op);
         Value y = map_of_inputs(c, (OpCode)op, DT_I64, (double[]){-3, 4}), x[3] = {0};
         for (int i = 0; i < op_info[op].arity; i++) {
@@ -77,7 +78,8 @@ Test(rows, number_maps_give_the_same_for_integers_and_doubles)
             x[i] = is_bool ? c->inputs[i] : build_cast(c->g, c->inputs[i], DT_F64);
         }
         Value f = graph_emit(c->g, (OpCode)op, x, (uint32_t)op_info[op].arity, 0, 0);
-        check_same(c, build_cast(c->g, y, DT_F64), build_cast(c->g, f, DT_F64), 0, op_info[op].name);
+        check_same(c, build_cast(c->g, y, DT_F64), build_cast(c->g, f, DT_F64), 0,
+                   op_info[op].name);
         check_free(c);
     }
 }
@@ -85,26 +87,28 @@ Test(rows, number_maps_give_the_same_for_integers_and_doubles)
 /* ---------------------------------------------------------------- macros */
 
 /* One typical node of a macro: reductions over the last axis, or the field's own kind of value. */
-static Value macro_of_inputs(Check *c, OpCode op)
-{
+static Value macro_of_inputs(Check *c, OpCode op) {
     static const int64_t dims[] = {2, 2, 3}, axes[] = {1, 2}, label_dims[] = {2, 2, 1};
     const OpInfo *info = &op_info[op];
     AttrField fields[8];
     Value x[3];
     for (uint32_t i = 0; i < info->n_attrs; i++) {
         AttrKey key = info->attrs[i];
-        if (key == A_AXES) fields[i] = attr_ints(key, axes, 2);
-        else if (key == A_EPS) fields[i] = attr_float(key, 0.01);
-        else fields[i] = attr_int(key, key == A_AXIS ? 2 : 1);
+        if (key == A_AXES)
+            fields[i] = attr_ints(key, axes, 2);
+        else if (key == A_EPS)
+            fields[i] = attr_float(key, 0.01);
+        else
+            fields[i] = attr_int(key, key == A_AXIS ? 2 : 1);
     }
     x[0] = check_floats(c, 3, dims);
     for (int i = 1; i < info->arity; i++)
         x[i] = op == OP_xent ? check_indices(c, 3, label_dims, 3) : check_floats(c, 3, dims);
-    return graph_emit(c->g, op, x, (uint32_t)info->arity, graph_attr(c->g, fields, info->n_attrs), 0);
+    return graph_emit(c->g, op, x, (uint32_t)info->arity, graph_attr(c->g, fields, info->n_attrs),
+                      0);
 }
 
-Test(rows, every_macro_agrees_with_finite_differences)
-{
+Test(rows, every_macro_agrees_with_finite_differences) {
     for (int op = 1; op < N_OPS; op++) {
         if (op_info[op].lower != LOWER_MACRO) continue;
         for (uint64_t seed = 0; seed < 3; seed++) {
@@ -117,15 +121,15 @@ Test(rows, every_macro_agrees_with_finite_differences)
     }
 }
 
-Test(rows, every_macro_has_the_gradient_of_its_expansion)
-{
+Test(rows, every_macro_has_the_gradient_of_its_expansion) {
     for (int op = 1; op < N_OPS; op++) {
         if (op_info[op].lower != LOWER_MACRO) continue;
         Check *c = check_new((uint64_t)op);
         Value own[CHECK_MAX], expanded[CHECK_MAX];
         Value y = macro_of_inputs(c, (OpCode)op), e = macro_expand(c->g, y);
         uint32_t n = c->n;
-        cr_assert(e != 0 && graph_node(c->g, e)->type == graph_node(c->g, y)->type, "%s: the expansion has another type", op_info[op].name);
+        cr_assert(e != 0 && graph_node(c->g, e)->type == graph_node(c->g, y)->type,
+                  "%s: the expansion has another type", op_info[op].name);
         Type t = *graph_type_at(c->g, y);
         Value dy = check_floats(c, t.rank, t.dims);
         check_backward(c->g, y, dy, c->inputs, n, own);

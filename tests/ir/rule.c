@@ -7,36 +7,39 @@
 
 static const int64_t dims[] = {2, 3};
 
-static Value build(Check *c, const char *rule, Value a, Value b)
-{
+static Value build(Check *c, const char *rule, Value a, Value b) {
     RuleBind binds[] = {{"a", a}, {"b", b}};
     return rule_build(c->g, rule, binds, b ? 2 : 1, 0);
 }
 
-Test(rule, builds_nested_forms)
-{
+Test(rule, builds_nested_forms) {
     Check *c = check_new(1);
     Value a = check_floats(c, 2, dims), b = check_floats(c, 2, dims);
-    Value expected = build_binary(c->g, OP_add, build_binary(c->g, OP_mul, a, b), build_unary(c->g, OP_exp, a));
+    Value expected =
+        build_binary(c->g, OP_add, build_binary(c->g, OP_mul, a, b), build_unary(c->g, OP_exp, a));
     cr_assert(build(c, "(add (mul a b)   (exp a))", a, b) == expected);
-    cr_assert(build(c, "(let s (exp a) (mul s s))", a, b) == build_binary(c->g, OP_mul, build_unary(c->g, OP_exp, a), build_unary(c->g, OP_exp, a)));
+    cr_assert(
+        build(c, "(let s (exp a) (mul s s))", a, b) ==
+        build_binary(c->g, OP_mul, build_unary(c->g, OP_exp, a), build_unary(c->g, OP_exp, a)));
     check_free(c);
 }
 
-Test(rule, numbers_take_the_dtype_of_their_peers)
-{
+Test(rule, numbers_take_the_dtype_of_their_peers) {
     Check *c = check_new(1);
     Value a = check_input(c, DT_I32, 2, dims, 0, 5), b = check_input(c, DT_BF16, 2, dims, 0, 5);
     cr_assert(graph_type_at(c->g, build(c, "(add 2 a)", a, b))->dtype == DT_I32);
-    cr_assert(graph_type_at(c->g, build(c, "(mul b (where (gt a 1) 1 (where (eq a 0) 0.5 0)))", a, b))->dtype == DT_BF16);
-    cr_assert(graph_type_at(c->g, build(c, "(mul (where (gt a 1) 1 0) b)", a, b))->dtype == DT_BF16);
-    cr_assert(graph_type_at(c->g, build(c, "(where (and (gt a 1) (lt b 2)) b 0)", a, b))->dtype == DT_BF16);
+    cr_assert(
+        graph_type_at(c->g, build(c, "(mul b (where (gt a 1) 1 (where (eq a 0) 0.5 0)))", a, b))
+            ->dtype == DT_BF16);
+    cr_assert(graph_type_at(c->g, build(c, "(mul (where (gt a 1) 1 0) b)", a, b))->dtype ==
+              DT_BF16);
+    cr_assert(graph_type_at(c->g, build(c, "(where (and (gt a 1) (lt b 2)) b 0)", a, b))->dtype ==
+              DT_BF16);
     cr_assert(!diag_has_errors(c->g));
     check_free(c);
 }
 
-Test(rule, operands_broadcast_and_reductions_take_all_axes_by_default)
-{
+Test(rule, operands_broadcast_and_reductions_take_all_axes_by_default) {
     Check *c = check_new(1);
     Value a = check_floats(c, 2, dims), b = check_floats(c, 1, dims + 1);
     Value v = build(c, "(sum (mul a b))", a, b);
@@ -47,9 +50,9 @@ Test(rule, operands_broadcast_and_reductions_take_all_axes_by_default)
     check_free(c);
 }
 
-Test(rule, a_wrong_rule_is_a_diagnostic)
-{
-    const char *wrong[] = {"(add a", "(add a)", "(nope a)", "(add a q)", "(exp a) b", "", "(sum a @nope)", "(C nope)", "@axes"};
+Test(rule, a_wrong_rule_is_a_diagnostic) {
+    const char *wrong[] = {"(add a", "(add a)",       "(nope a)", "(add a q)", "(exp a) b",
+                           "",       "(sum a @nope)", "(C nope)", "@axes"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         Check *c = check_new(1);
         cr_assert(build(c, wrong[i], check_floats(c, 2, dims), 0) == 0, "%s", wrong[i]);
@@ -58,8 +61,7 @@ Test(rule, a_wrong_rule_is_a_diagnostic)
     }
 }
 
-Test(rule, parts_are_split_and_trimmed)
-{
+Test(rule, parts_are_split_and_trimmed) {
     Arena *arena = arena_new();
     cr_assert_str_eq(rule_part(arena, "0; (neg dy) ;dy", 0), "0");
     cr_assert_str_eq(rule_part(arena, "0; (neg dy) ;dy", 1), "(neg dy)");
@@ -70,25 +72,23 @@ Test(rule, parts_are_split_and_trimmed)
 
 /* ---------------------------------------------------------------- matching */
 
-static bool matches(Check *c, const char *pattern, Value v, RuleBind *binds, uint32_t *n)
-{
+static bool matches(Check *c, const char *pattern, Value v, RuleBind *binds, uint32_t *n) {
     *n = 0;
     return rule_match(c->g, pattern, v, binds, n, 8);
 }
 
-static Value bound(const RuleBind *binds, uint32_t n, const char *name)
-{
+static Value bound(const RuleBind *binds, uint32_t n, const char *name) {
     for (uint32_t i = 0; i < n; i++)
         if (strcmp(binds[i].name, name) == 0) return binds[i].value;
     return 0;
 }
 
-Test(rule, a_pattern_binds_names)
-{
+Test(rule, a_pattern_binds_names) {
     Check *c = check_new(1);
     RuleBind binds[8];
     uint32_t n;
-    Value a = check_floats(c, 2, dims), b = check_floats(c, 2, dims), v = build(c, "(sub (exp a) b)", a, b);
+    Value a = check_floats(c, 2, dims), b = check_floats(c, 2, dims),
+          v = build(c, "(sub (exp a) b)", a, b);
     cr_assert(matches(c, "(sub (exp x) long_name)", v, binds, &n));
     cr_assert(n == 2 && bound(binds, n, "x") == a && bound(binds, n, "long_name") == b);
     cr_assert(!matches(c, "(sub x (exp y))", v, binds, &n));
@@ -96,30 +96,29 @@ Test(rule, a_pattern_binds_names)
     check_free(c);
 }
 
-Test(rule, commutative_ops_match_both_ways_and_backtrack)
-{
+Test(rule, commutative_ops_match_both_ways_and_backtrack) {
     Check *c = check_new(1);
     RuleBind binds[8];
     uint32_t n;
-    Value a = check_floats(c, 2, dims), b = check_floats(c, 2, dims), v = build(c, "(add (mul a b) b)", a, b);
+    Value a = check_floats(c, 2, dims), b = check_floats(c, 2, dims),
+          v = build(c, "(add (mul a b) b)", a, b);
     cr_assert(matches(c, "(add x (mul x y))", v, binds, &n));
     cr_assert(bound(binds, n, "x") == b && bound(binds, n, "y") == a);
     check_free(c);
 }
 
-Test(rule, numbers_match_constants_of_any_shape)
-{
+Test(rule, numbers_match_constants_of_any_shape) {
     Check *c = check_new(1);
     RuleBind binds[8];
     uint32_t n;
     Value a = check_input(c, DT_F32, 2, dims, 0, 1);
-    cr_assert(matches(c, "(mul 0.7071067811865476 x)", build(c, "(mul a 0.70710678)", a, 0), binds, &n));
+    cr_assert(
+        matches(c, "(mul 0.7071067811865476 x)", build(c, "(mul a 0.70710678)", a, 0), binds, &n));
     cr_assert(!matches(c, "(mul 0.7071 x)", build(c, "(mul a 0.70710678)", a, 0), binds, &n));
     check_free(c);
 }
 
-Test(rule, fields_bind_and_must_agree)
-{
+Test(rule, fields_bind_and_must_agree) {
     Check *c = check_new(1);
     RuleBind binds[8];
     uint32_t n;
@@ -127,16 +126,18 @@ Test(rule, fields_bind_and_must_agree)
     AttrField f = attr_ints(A_AXES, (int64_t[]){1}, 1);
     Value like = graph_emit(c->g, OP_softmax, &a, 1, graph_attr(c->g, &f, 1), 0);
     Value v = macro_expand(c->g, like);
-    const char *pattern = "(div (exp (sub x (rmax x @axes))) (sum (exp (sub x (rmax x @axes))) @axes))";
+    const char *pattern =
+        "(div (exp (sub x (rmax x @axes))) (sum (exp (sub x (rmax x @axes))) @axes))";
     cr_assert(matches(c, pattern, v, binds, &n));
     cr_assert(rule_build(c->g, "(softmax x @axes)", binds, n, 0) == like);
-    Value other = rule_build(c->g, "(div (exp (sub a (rmax a))) (sum (exp (sub a (rmax a))) @axes))", (RuleBind[]){{"a", a}}, 1, like);
+    Value other =
+        rule_build(c->g, "(div (exp (sub a (rmax a))) (sum (exp (sub a (rmax a))) @axes))",
+                   (RuleBind[]){{"a", a}}, 1, like);
     cr_assert(!matches(c, pattern, other, binds, &n));
     check_free(c);
 }
 
-Test(rule, every_expansion_of_a_macro_matches_itself)
-{
+Test(rule, every_expansion_of_a_macro_matches_itself) {
     for (int op = 1; op < N_OPS; op++) {
         Check *c = check_new(1);
         RuleBind binds[8];
@@ -146,34 +147,39 @@ Test(rule, every_expansion_of_a_macro_matches_itself)
         if (info->lower == LOWER_MACRO && info->arity == 1 && !strchr(info->expansion, '$')) {
             Value a = check_input(c, DT_F32, 2, dims, -1, 1);
             Value v = graph_emit(c->g, (OpCode)op, &a, 1, graph_attr(c->g, f, info->n_attrs), 0);
-            cr_assert(matches(c, info->expansion, macro_expand(c->g, v), binds, &n), "%s", info->name);
+            cr_assert(matches(c, info->expansion, macro_expand(c->g, v), binds, &n), "%s",
+                      info->name);
             cr_assert(bound(binds, n, "a") == a);
         }
         check_free(c);
     }
 }
 
-Test(rule, mean_and_square_match_what_they_build)
-{
+Test(rule, mean_and_square_match_what_they_build) {
     Check *c = check_new(1);
     RuleBind binds[8];
     uint32_t n;
     Value a = check_floats(c, 2, dims);
     AttrField f[] = {attr_ints(A_AXES, (int64_t[]){1}, 1), attr_float(A_EPS, 1e-5)};
-    Value norm = graph_emit(c->g, OP_layer_norm, &a, 1, graph_attr(c->g, f, 2), 0), v = macro_expand(c->g, norm);
-    cr_assert(matches(c, "(mul (sub x (mean x @axes)) (rsqrt (add (mean (square (sub x (mean x @axes))) @axes) e)))", v, binds, &n));
+    Value norm = graph_emit(c->g, OP_layer_norm, &a, 1, graph_attr(c->g, f, 2), 0),
+          v = macro_expand(c->g, norm);
+    cr_assert(matches(
+        c,
+        "(mul (sub x (mean x @axes)) (rsqrt (add (mean (square (sub x (mean x @axes))) @axes) e)))",
+        v, binds, &n));
     double eps;
-    cr_assert(bound(binds, n, "x") == a && const_splat(c->g, bound(binds, n, "e"), &eps) && eps == 1e-5);
+    cr_assert(bound(binds, n, "x") == a && const_splat(c->g, bound(binds, n, "e"), &eps) &&
+              eps == 1e-5);
     check_free(c);
 }
 
 /* ---------------------------------------------------------------- speed */
 
-Test(rule, gradients_of_ten_thousand_nodes_take_milliseconds)
-{
+Test(rule, gradients_of_ten_thousand_nodes_take_milliseconds) {
     Check *c = check_new(1);
     Value x = check_floats(c, 2, dims), v = x, d;
-    for (int i = 0; i < 5000; i++) v = build_binary(c->g, OP_div, build_unary(c->g, OP_tanh, v), build_unary(c->g, OP_exp, v));
+    for (int i = 0; i < 5000; i++)
+        v = build_binary(c->g, OP_div, build_unary(c->g, OP_tanh, v), build_unary(c->g, OP_exp, v));
     clock_t start = clock();
     check_backward(c->g, v, build_splat(c->g, graph_node(c->g, v)->type, 1), &x, 1, &d);
     double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
