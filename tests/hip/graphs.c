@@ -155,7 +155,9 @@ static unsigned char *fill_arena(const Graph *g, const Plan *plan)
             tensor_to_bytes(&t, memory + b->offset);
             arena_free(a);
         } else if (b->symbol && graph_input(g, b->symbol)) {
-            tensor_to_bytes(env_input(&env, b->symbol), memory + b->offset);
+            Tensor *t = env_input(&env, b->symbol);
+            tensor_to_bytes(t, memory + b->offset);
+            *t = tensor_from_bytes(env.arena, t->type, memory + b->offset); /* as rounded as the kernel sees it */
         }
     }
     return memory;
@@ -173,35 +175,53 @@ static void compare(const char *name, const char *arch, const Tensor *want, cons
     arena_free(a);
 }
 
-static void check(const char *name, MakeFn *make, double tolerance, const char *arch)
+enum { N = sizeof table / sizeof *table };
+typedef struct Case { Graph *g; const Plan *plan; HostEntry entry; } Case;
+
+static void make_case(Case *c, int i, Text *out)
 {
-    Arena *arena = arena_new();
-    Graph *g = graph_new("test");
-    const Value v = make(g);
-    cr_assert(v && !diag_has_errors(g), "%s is no graph", name);
-    graph_add_root(g, ENTRY_EVAL, false, "y", v);
+    c->g = graph_new("test");
+    const Value v = table[i].make(c->g);
+    cr_assert(v && !diag_has_errors(c->g), "%s is no graph", table[i].name);
+    graph_add_root(c->g, ENTRY_EVAL, false, "y", v);
     PassOptions options = default_options();
     options.for_gpu = true;
-    Plan plan = {0};
-    PassContext ctx = {.g = g, .plan = &plan, .arena = arena, .options = &options, .log = stderr};
-    cr_assert(passes_run(&ctx, "expand,fuse,schedule,memplan"), "%s cannot be planned", name);
-    env_init(&env, ctx.g, arena);
-    const Tensor *want = env_run(&env, ctx.g, ENTRY_EVAL);
-    unsigned char *memory = fill_arena(ctx.g, ctx.plan);
-    cr_assert(host_run_entry(ctx.g, ctx.plan, ENTRY_EVAL, arch, memory, scalar_of), "%s on %s: %s", name, arch, host_error());
-    const Buffer *out = NULL;
-    for (uint32_t i = 0; i < ctx.plan->n_buffers; i++)
-        if (ctx.plan->buffers[i].symbol && !strcmp(ctx.plan->buffers[i].symbol, "y")) out = &ctx.plan->buffers[i];
-    cr_assert(out, "%s: no buffer of the output", name);
-    compare(name, arch, &want[0], memory + out->offset, tolerance);
-    host_release(memory, ctx.plan->arena_bytes);
-    graph_free(ctx.g);
-    arena_free(arena);
+    PassContext ctx = {.g = c->g, .arena = out->arena, .options = &options, .log = stderr};
+    cr_assert(passes_run(&ctx, "expand,fuse,schedule,memplan"), "%s cannot be planned", table[i].name);
+    c->g = ctx.g, c->plan = ctx.plan;
+    c->entry = host_print_entry(c->g, c->plan, ENTRY_EVAL, table[i].name, out);
+}
+
+static const Buffer *buffer_named(const Plan *plan, const char *symbol)
+{
+    for (uint32_t i = 0; i < plan->n_buffers; i++)
+        if (plan->buffers[i].symbol && !strcmp(plan->buffers[i].symbol, symbol)) return &plan->buffers[i];
+    return NULL;
+}
+
+static void run_case(Case *c, int i, Host *h, const char *arch, Arena *arena)
+{
+    env_init(&env, c->g, arena);
+    unsigned char *memory = fill_arena(c->g, c->plan);
+    const Tensor *want = env_run(&env, c->g, ENTRY_EVAL);
+    cr_assert(host_run_entry(h, &c->entry, memory, scalar_of), "%s on %s: %s", table[i].name, arch, host_error());
+    const Buffer *y = buffer_named(c->plan, "y");
+    cr_assert(y, "%s: no buffer of the output", table[i].name);
+    compare(table[i].name, arch, &want[0], memory + y->offset, table[i].tolerance);
+    host_release(memory, c->plan->arena_bytes);
 }
 
 static void check_all(const char *arch)
 {
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) check(table[i].name, table[i].make, table[i].tolerance, arch);
+    static Case cases[N];
+    Text source = {.arena = arena_new()};
+    target_hip_prelude(&source);
+    for (int i = 0; i < N; i++) make_case(&cases[i], i, &source);
+    Host *h = host_build(source.s, arch);
+    for (int i = 0; i < N; i++) run_case(&cases[i], i, h, arch, source.arena);
+    for (int i = 0; i < N; i++) graph_free(cases[i].g);
+    host_free(h);
+    arena_free(source.arena);
 }
 
 Test(graphs, equal_the_interpreter_on_waves_of_64) { check_all("gfx90a"); }

@@ -102,29 +102,25 @@ static void fill_args(const Kernel *k, const Plan *plan, const Group *group, uns
     }
 }
 
-bool host_run_entry(const Graph *g, const Plan *plan, EntryKind entry, const char *arch, unsigned char *memory, double (*scalar)(const char *))
+HostEntry host_print_entry(const Graph *g, const Plan *plan, EntryKind entry, const char *prefix, Text *out)
 {
     const EntryPlan *e = &plan->entries[entry];
-    Arena *a = arena_new();
-    Text source = {.arena = a};
-    target_hip_prelude(&source);
-    Kernel **kernels = arena_alloc(a, (e->n + 1) * sizeof *kernels);
+    HostEntry h = {plan, e, arena_alloc(out->arena, (e->n + 1) * sizeof(Kernel *))};
     for (uint32_t i = 0; i < e->n; i++) {
-        kernels[i] = kernel_lower(g, plan, e->order[i], true, a);
-        kernels[i]->name = arena_printf(a, "k%u", i);
-        target_hip_kernel(g, kernels[i], &source);
+        h.kernels[i] = kernel_lower(g, plan, e->order[i], true, out->arena);
+        h.kernels[i]->name = arena_printf(out->arena, "%s_k%u", prefix, i);
+        target_hip_kernel(g, h.kernels[i], out);
     }
-    bool ok = true;
-    if (e->n) {
-        Host *h = host_build(source.s, arch);
-        for (uint32_t i = 0; i < e->n && ok; i++) {
-            void *args[256];
-            Slot slots[256];
-            fill_args(kernels[i], plan, &plan->groups[e->order[i]], memory, scalar, slots, args);
-            ok = host_launch(h, kernels[i]->name, target_hip_launch(kernels[i]), args);
-        }
-        host_free(h);
+    return h;
+}
+
+bool host_run_entry(Host *h, const HostEntry *e, unsigned char *memory, double (*scalar)(const char *))
+{
+    for (uint32_t i = 0; i < e->order->n; i++) {
+        void *args[256];
+        Slot slots[256];
+        fill_args(e->kernels[i], e->plan, &e->plan->groups[e->order->order[i]], memory, scalar, slots, args);
+        if (!host_launch(h, e->kernels[i]->name, target_hip_launch(e->kernels[i]), args)) return false;
     }
-    arena_free(a);
-    return ok;
+    return true;
 }

@@ -24,7 +24,9 @@ void host_write(const char *path, const char *text);
 /* Prints the contraction kernels of tile.c's cases. */
 void tile_print(Text *);
 
-/* Runs all launches of one entry of a planned graph on the shim: every kernel is lowered, printed into one source and compiled.
- * `arena` holds the plan's bytes; scalars come from `scalar`. false: see host_error(). */
-bool host_run_entry(const Graph *, const Plan *, EntryKind, const char *arch, unsigned char *arena, double (*scalar)(const char *));
+/* One entry of a planned graph as kernels: many can be printed into one source (a prefix each), built once, run one by one. */
+typedef struct HostEntry { const Plan *plan; const EntryPlan *order; Kernel **kernels; } HostEntry;
+HostEntry host_print_entry(const Graph *, const Plan *, EntryKind, const char *prefix, Text *);
+/* Runs its launches over `memory`, the plan's arena; scalars come from `scalar`. false: see host_error(). */
+bool host_run_entry(Host *, const HostEntry *, unsigned char *memory, double (*scalar)(const char *));
 #endif
