@@ -4,8 +4,9 @@
  * parameter's dims, times loss_scale / static_count; nothing else changes. Operands precede users, so one loop from the loss
  * down meets every node after all its users: its gradient is complete and its row in the registry says what the operands get.
  * Only nodes between a training parameter and the loss are visited. Every op without a gradient on that road is reported, all
- * in one run. A parameter that the loss does not reach stops training, with a warning. */
+ * in one run. A parameter that the loss does not reach stops training, with a warning. Where that leaves none, it is an error. */
 #include "pass.h"
+#include <string.h>
 
 typedef struct Autodiff {
     PassContext *ctx;
@@ -60,6 +61,11 @@ static const char *parameter_behind(const Autodiff *p, Value v) {
     return attr_s(g, v, A_NAME);
 }
 
+static const char *name_of_op(const Graph *g, Value v) {
+    LocId loc = graph_node(g, v)->loc;
+    return loc && g->locs[loc].op && *g->locs[loc].op ? g->locs[loc].op : op_info[graph_op(g, v)].name;
+}
+
 static bool has_gradient(OpCode op) { return op_info[op].grad || op_info[op].vjp || op_info[op].lower == LOWER_LEAF; }
 
 static void visit(Autodiff *p, Value v, Value *d) {
@@ -67,8 +73,7 @@ static void visit(Autodiff *p, Value v, Value *d) {
     OpCode op = graph_op(g, v);
     LocId loc = graph_node(g, v)->loc;
     if (!has_gradient(op)) {
-        const char *name = loc && g->locs[loc].op && *g->locs[loc].op ? g->locs[loc].op : op_info[op].name;
-        diag_add(g, E_NO_GRADIENT, loc, name, parameter_behind(p, v));
+        diag_add(g, E_NO_GRADIENT, loc, name_of_op(g, v), parameter_behind(p, v));
         return;
     }
     uint32_t n = graph_node(g, v)->n_operands;
@@ -96,24 +101,55 @@ static Value seed(Graph *g, Value loss) {
     return build_cast(g, build_binary(g, OP_div, build_scalar(g, "loss_scale", DT_F32), r->value), dtype);
 }
 
-/* Outputs in the order of the states; the ones without a gradient stop training. */
+/* ---- what got no gradient ---- */
+
+/* The first op on a road from the state to the loss that lets no gradient through; 0 where no road leads there. */
+static Value find_cut(const Autodiff *p, const char *state, Value loss) {
+    const Graph *g = p->g;
+    bool *below = arena_alloc(p->ctx->arena, loss + 1), *on_road = arena_alloc(p->ctx->arena, loss + 1);
+    on_road[loss] = true;
+    for (Value v = loss; v > 0; v--)
+        for (uint32_t i = 0; on_road[v] && i < graph_node(g, v)->n_operands; i++) on_road[graph_operand(g, v, i)] = true;
+    for (Value v = 1; v <= loss; v++) {
+        if (!on_road[v]) continue;
+        below[v] = graph_op(g, v) == OP_state && !strcmp(attr_s(g, v, A_NAME), state);
+        for (uint32_t i = 0; i < graph_node(g, v)->n_operands && !below[v]; i++) below[v] = below[graph_operand(g, v, i)];
+        if (below[v] && graph_op(g, v) != OP_state && (p->grads[v] || !p->depends[v])) return v;
+    }
+    return 0;
+}
+
+/* A parameter that the loss does not reach, or reaches only through ops without a gradient, stops training. Where none is left,
+ * the ops that cut them off are what is wrong. */
+static void report_untrained(Autodiff *p, const Value *of_state, uint32_t n_trained, Value loss) {
+    Graph *g = p->g;
+    ArenaMark mark = arena_mark(p->ctx->arena);
+    for (uint32_t i = 0; i < g->n_states; i++) {
+        State *s = &g->states[i];
+        if (!s->trains || of_state[i]) continue;
+        Value cut = find_cut(p, s->name, loss);
+        if (cut && !n_trained) diag_add(g, E_NO_GRADIENT, graph_node(g, cut)->loc, name_of_op(g, cut), s->name);
+        else diag_add(g, W_UNTRAINED, 0, s->name);
+        if (cut && n_trained) diag_hint(g, "op %s on its way to the loss has no gradient", name_of_op(g, cut));
+        s->trains = false;
+        arena_release(p->ctx->arena, mark);
+    }
+    if (!n_trained && !diag_has_errors(g)) diag_add(g, E_NOTHING_TRAINS, 0);
+}
+
+/* Outputs in the order of the states. */
 static void add_outputs(Autodiff *p, Value loss) {
     Graph *g = p->g;
     Value *of_state = arena_alloc(p->ctx->arena, sizeof *of_state * (g->n_states + 1));
+    uint32_t n = 0;
     for (Value v = 1; v <= loss; v++)
         if (p->grads[v] && trains(g, v)) of_state[graph_state(g, attr_s(g, v, A_NAME)) - g->states] = p->grads[v];
-    uint32_t n = 0;
     for (uint32_t i = 0; i < g->n_states; i++) {
-        if (!g->states[i].trains) continue;
-        if (of_state[i]) {
-            graph_add_root(g, ENTRY_MICRO, false, grad_name(g, g->states[i].name), of_state[i]);
-            n++;
-            continue;
-        }
-        diag_add(g, W_UNTRAINED, 0, g->states[i].name);
-        g->states[i].trains = false;
+        if (!of_state[i]) continue;
+        graph_add_root(g, ENTRY_MICRO, false, grad_name(g, g->states[i].name), of_state[i]);
+        n++;
     }
-    if (!n) diag_add(g, E_NOTHING_TRAINS, 0);
+    report_untrained(p, of_state, n, loss);
 }
 
 bool pass_autodiff(PassContext *ctx) {
