@@ -19,8 +19,9 @@ static void unknown_input(const trainc_step *s, const char *name, char *errors, 
         size_t k = strlen(list);
         snprintf(list + k, sizeof list - k, "%s%s", i ? ", " : "", s->inputs[i].symbol->name);
     }
-    near = closest_name(name, names, n);
-    errors_add(errors, cap, "the program has no input %s (%s%s)", name, near ? "did you mean " : "it has ", near ? near : list);
+    near = run_closest_name(name, names, n);
+    errors_add(errors, cap, "the program has no input %s (%s%s%s)", name, near ? "did you mean " : "it has ", near ? near : list,
+               near ? "?" : "");
 }
 
 /* A file type too narrow for the table it points into is legal, and worth a word. */
