@@ -55,6 +55,48 @@ static bool folder_of(ModelFile *m, Graph *g, const char *path)
     return true;
 }
 
+/* ---------------------------------------------------------------- absent strings become empty ones */
+
+static void default_string(char **s)
+{
+    static char empty[1];
+    if (!*s)
+        *s = empty;
+}
+
+static void graph_default_strings(Onnx__GraphProto *graph);
+
+static void nodes_default_strings(Onnx__NodeProto **nodes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        default_string(&nodes[i]->op_type);
+        default_string(&nodes[i]->domain);
+        for (size_t k = 0; k < nodes[i]->n_attribute; k++) {
+            default_string(&nodes[i]->attribute[k]->name);
+            if (nodes[i]->attribute[k]->g)
+                graph_default_strings(nodes[i]->attribute[k]->g);
+        }
+    }
+}
+
+static void graph_default_strings(Onnx__GraphProto *graph)
+{
+    nodes_default_strings(graph->node, graph->n_node);
+    for (size_t i = 0; i < graph->n_input; i++)
+        default_string(&graph->input[i]->name);
+    for (size_t i = 0; i < graph->n_output; i++)
+        default_string(&graph->output[i]->name);
+    for (size_t i = 0; i < graph->n_initializer; i++)
+        default_string(&graph->initializer[i]->name);
+}
+
+static void model_default_strings(Onnx__ModelProto *m)
+{
+    graph_default_strings(m->graph);
+    for (size_t i = 0; i < m->n_functions; i++)
+        nodes_default_strings(m->functions[i]->node, m->functions[i]->n_node);
+}
+
 bool model_file_open(ModelFile *m, Graph *g, const char *path)
 {
     *m = (ModelFile){.arena = arena_new()};
@@ -75,6 +117,8 @@ bool model_file_open(ModelFile *m, Graph *g, const char *path)
         error = m->proto ? "it holds no graph: is this an ONNX file?" : "not an ONNX file";
     if (error)
         diag_add(g, E_MODEL_READ, 0, path, error);
+    else
+        model_default_strings(m->proto);
     return !error;
 }
 

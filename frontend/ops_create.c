@@ -139,7 +139,7 @@ void import_one_hot(ImportNode *n) {
     }
     Type t = *node_type(n, n->in[0]);
     int64_t extent = dtype_info[depth.type.dtype].cls == CLASS_FLT ? (int64_t)depth.u.f[0] : depth.u.i[0], axis, dims[MAX_RANK];
-    if (t.rank + 1 > MAX_RANK || extent < 0 || !node_axis(n, node_int(n, "axis", -1), t.rank + 1u, &axis)) return;
+    if (t.rank + 1 > MAX_RANK || extent < 0 || extent > INT32_MAX || !node_axis(n, node_int(n, "axis", -1), t.rank + 1u, &axis)) return;
     for (int64_t i = 0, from = 0; i <= t.rank; i++) dims[i] = i == axis ? 1 : t.dims[from++];
     Value at = build_reshape(n->g, build_cast(n->g, n->in[0], DT_I64), t.rank + 1u, dims);
     dims[axis] = extent;

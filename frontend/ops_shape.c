@@ -31,7 +31,7 @@ void import_reshape(ImportNode *n) {
         dims[i] = list[i] == 0 && !keeps_zero && i < t.rank ? t.dims[i] : list[i];
         is_valid = dims[i] >= -1 && (dims[i] >= 0 || free_axis < 0);
         if (dims[i] < 0) free_axis = i;
-        else known *= dims[i];
+        else is_valid &= !__builtin_mul_overflow(known, dims[i], &known);
     }
     if (is_valid && free_axis >= 0) dims[free_axis] = known ? type_elems(&t) / known : 0;
     if (is_valid && free_axis >= 0) known *= dims[free_axis];
@@ -140,7 +140,12 @@ void import_tile(ImportNode *n) {
         return;
     }
     Value v = n->in[0];
-    for (uint32_t i = 0; i < rank; i++)
+    for (uint32_t i = 0; i < rank; i++) {
+        if (repeats[i] >= 0 && repeats[i] <= INT32_MAX) continue;
+        node_fail_shapes(n, "%lld repeats", (long long)repeats[i]);
+        return;
+    }
+    for (uint32_t i = 0; v && i < rank; i++)
         if (repeats[i] != 1) v = tile_axis(n, v, i, repeats[i]);
     n->out[0] = v;
 }
@@ -161,7 +166,7 @@ static const int64_t *split_sizes(ImportNode *n, int64_t extent) {
     int64_t total = 0, *sizes = arena_alloc(n->arena, (parts + 1) * sizeof *sizes);
     int64_t each = (extent + parts - 1) / (parts ? parts : 1);
     for (uint32_t i = 0; i < parts; i++) {
-        sizes[i] = given ? (i < count ? given[i] : 0) : clamp(extent - each * i, 0, each);
+        sizes[i] = given ? (i < count ? clamp(given[i], 0, extent + 1) : 0) : clamp(extent - each * i, 0, each);
         total += sizes[i];
     }
     if (total == extent && (!given || count == parts)) return sizes;
@@ -284,8 +289,8 @@ static bool pad_amounts(ImportNode *n, uint32_t rank, int64_t *low, int64_t *hig
     for (uint32_t i = 0; i < n_axes; i++) {
         int64_t axis;
         if (!node_axis(n, axes ? axes[i] : i, rank, &axis)) return false;
-        low[axis] = pads[i];
-        high[axis] = pads[i + n_axes];
+        low[axis] = clamp(pads[i], -INT32_MAX, INT32_MAX);
+        high[axis] = clamp(pads[i + n_axes], -INT32_MAX, INT32_MAX);
     }
     return true;
 }

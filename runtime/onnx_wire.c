@@ -212,8 +212,10 @@ static uint32_t typed_field_of(int dtype) {
 static trainc_status typed_read(const Reader *r, Span s, onnx_tensor *t) {
     uint32_t wanted = typed_field_of(t->dtype);
     size_t bytes = dtype_bytes[t->dtype];
-    Typed typed = {.out = calloc(1, t->bytes + 1), .cap = t->bytes / bytes, .bytes = bytes};
+    Typed typed = {.cap = t->bytes / bytes, .bytes = bytes};
     Field f;
+    if (typed.cap > r->file.size) return fail(r->error, r->bad, "%s: tensor %s lacks its elements", r->path, t->name);
+    typed.out = calloc(1, t->bytes + 1);
     if (!typed.out) return fail(r->error, TRAINC_FAULT, "no memory");
     t->data = typed.out;
     while (field_next(&s, &f))

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""make_models.py - writes the small ONNX files of this folder (models/). Needs onnx and numpy; run it after a change and commit the result."""
+import os
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def info(name, dims, dtype=FLOAT):
+    return helper.make_tensor_value_info(name, dtype, dims)
+
+
+def raw(name, array):
+    return numpy_helper.from_array(np.asarray(array), name)
+
+
+def save(name, nodes, inputs, outputs, initializers=(), opset=17, functions=(), extra_opsets=(), producer=""):
+    graph = helper.make_graph(nodes, name, inputs, outputs, list(initializers))
+    opsets = [helper.make_opsetid("", opset)] + [helper.make_opsetid(d, 1) for d in extra_opsets]
+    model = helper.make_model(graph, opset_imports=opsets, functions=list(functions), producer_name=producer)
+    model.ir_version = 8
+    onnx.save(model, os.path.join(FOLDER, name + ".onnx"))
+
+
+def external(name, location, dims, **fields):
+    t = TensorProto(name=name, data_type=FLOAT, dims=dims, data_location=TensorProto.EXTERNAL)
+    for key, value in dict(location=location, **fields).items():
+        t.external_data.add(key=key, value=str(value))
+    return t
+
+
+def node(op, ins, outs, name="", domain="", **attributes):
+    return helper.make_node(op, ins, outs, name=name or outs[0], domain=domain, **attributes)
+
+
+def tiny():
+    """weights inline as raw bytes, in typed fields, and an integer initializer in typed fields"""
+    save("tiny", [node("Gemm", ["x", "w", "b"], ["h"], "/layer/Gemm"), node("Reshape", ["h", "shape"], ["y"])], [info("x", ["batch", 4])],
+         [info("y", ["batch", 3])],
+         [raw("w", np.arange(12, dtype=np.float32).reshape(4, 3)), helper.make_tensor("b", FLOAT, [3], [1, 2, 3]),
+          helper.make_tensor("shape", INT64, [2], [-1, 3])])
+
+
+def external_files():
+    nodes, ins, outs = [node("Add", ["x", "w"], ["h"]), node("Mul", ["h", "v"], ["y"])], [info("x", ["batch", 4])], [info("y", ["batch", 4])]
+    with open(os.path.join(FOLDER, "weights.bin"), "wb") as f:
+        f.write(np.arange(8, dtype=np.float32).tobytes())
+    save("external", nodes, ins, outs, [external("w", "weights.bin", [4], offset=0, length=16), external("v", "weights.bin", [4], offset=16)])
+    save("external_missing", nodes, ins, outs, [external("w", "absent1.bin", [4]), external("v", "absent2.bin", [4])])
+    save("external_short", nodes, ins, outs, [external("w", "weights.bin", [4], offset=24, length=16), external("v", "weights.bin", [4], length=12)])
+    save("external_escape", nodes, ins, outs, [external("w", "../weights.bin", [4]), external("v", "/etc/hostname", [4])])
+
+
+def obstacles():
+    save("obstacles",
+         [node("MatMul", ["x", "a.weight"], ["a"]), node("Strange", ["a"], ["s"], "first", "com.example"), node("NonZero", ["s"], ["hidden"]),
+          node("Unique", ["s"], ["u"], "second"), node("MatMul", ["x", "b.weight"], ["b"]), node("Odd", ["b"], ["o"], "third", "com.example"),
+          node("Add", ["u", "o"], ["y"]), node("Dead", ["x"], ["unused"], "nobody", "com.example")],
+         [info("x", ["batch", 4])], [info("y", ["batch", 4])],
+         [raw("a.weight", np.ones((4, 4), np.float32)), raw("b.weight", np.ones((4, 4), np.float32))], extra_opsets=["com.example"])
+
+
+def fold():
+    """the shape chain that TorchScript writes; the mask is arithmetic on shapes alone"""
+    c = lambda name, value: node("Constant", [], [name], value=raw(name, np.asarray(value)))
+    save("fold",
+         [node("Shape", ["ids"], ["sh"]), c("i1", np.int64(1)), node("Gather", ["sh", "i1"], ["seq"], axis=0), c("zero", np.int64(0)),
+          c("one", np.int64(1)), node("Range", ["zero", "seq", "one"], ["pos"]), c("ax0", np.array([0], np.int64)), c("ax1", np.array([1], np.int64)),
+          node("Unsqueeze", ["pos", "ax0"], ["cols"]), node("Unsqueeze", ["pos", "ax1"], ["rows"]), node("LessOrEqual", ["cols", "rows"], ["mask"]),
+          c("neg", np.float32(-1)), c("nil", np.float32(0)), node("Where", ["mask", "nil", "neg"], ["bias"]),
+          node("Gather", ["table", "ids"], ["rows_of_table"]), node("ReduceSum", ["rows_of_table"], ["sum"], keepdims=0),
+          node("Add", ["bias", "sum"], ["y"])],
+         [info("ids", ["batch", "sequence"], INT64)], [info("y", ["sequence", "sequence"])], [raw("table", np.ones((7, 2), np.float32))])
+
+
+def versions():
+    """the same function, in the words of opset 9 and of opset 18"""
+    ins, outs, w = [info("x", ["batch", 6, 4])], [info("y", ["batch", 6])], raw("w", np.ones((6, 4), np.float32))
+    i = lambda name, values: helper.make_tensor(name, INT64, [len(values)], values)
+    save("versions_9",
+         [node("Add", ["x", "w"], ["a"], "a"), node("Slice", ["a"], ["b"], "b", starts=[0], ends=[3], axes=[2]), node("Unsqueeze", ["b"], ["c"], "c", axes=[1]),
+          node("Squeeze", ["c"], ["d"], "d", axes=[1]), node("Pad", ["d"], ["e"], "e", pads=[0, 0, 1, 0, 0, 0], value=0.5),
+          node("Clip", ["e"], ["f"], "f", min=-1.0, max=2.0), node("Split", ["f"], ["g1", "g2"], "g", axis=1, split=[2, 4]),
+          node("Concat", ["g2", "g1"], ["h"], "h", axis=1), node("Softmax", ["h"], ["s"], "s", axis=2), node("ReduceSum", ["s"], ["y"], "y", axes=[2], keepdims=0)],
+         ins, outs, [w], opset=9)
+    f = lambda name, v: node("Constant", [], [name], value=helper.make_tensor(name, FLOAT, [], [v]))
+    save("versions_18",
+         [f("half", 0.5), f("lo", -1.0), f("hi", 2.0), node("Add", ["x", "w"], ["a"], "a"), node("Slice", ["a", "st", "en", "ax"], ["b"], "b"), node("Unsqueeze", ["b", "one"], ["c"], "c"),
+          node("Squeeze", ["c", "one"], ["d"], "d"), node("Pad", ["d", "pads", "half"], ["e"], "e"), node("Clip", ["e", "lo", "hi"], ["f"], "f"),
+          node("Split", ["f", "sp"], ["g1", "g2"], "g", axis=1), node("Concat", ["g2", "g1"], ["h"], "h", axis=1),
+          node("Softmax", ["h"], ["s"], "s", axis=2), node("ReduceSum", ["s", "ax"], ["y"], "y", keepdims=0)],
+         ins, outs, [w, i("st", [0]), i("en", [3]), i("ax", [2]), i("one", [1]), i("pads", [0, 0, 1, 0, 0, 0]), i("sp", [2, 4])],
+         opset=18)
+
+
+def inlining():
+    body = helper.make_function("local", "Scale", ["v", "by"], ["out"],
+                                [node("Mul", ["v", "by"], ["m"]), node("LeakyRelu", ["m"], ["out"])], [helper.make_opsetid("", 17)], ["alpha"])
+    del body.node[1].attribute[:]
+    body.node[1].attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT))
+    body.attribute[:] = ["slope"]
+    then = helper.make_graph([node("Add", ["s", "w"], ["t"])], "then", [], [info("t", None)])
+    other = helper.make_graph([node("Unknown", ["s"], ["e"])], "else", [], [info("e", None)])
+    save("inlining", [node("Scale", ["x", "w"], ["s"], "call", "local", slope=0.5), node("Constant", [], ["yes"], value=raw("yes", np.array(True))),
+                      node("If", ["yes"], ["y"], "branch", then_branch=then, else_branch=other)],
+         [info("x", ["batch", 2])], [info("y", ["batch", 2])], [raw("w", np.array([2, 3], np.float32))], functions=[body], extra_opsets=["local"])
+
+
+def training():
+    c = lambda name, value: node("Constant", [], [name], value=raw(name, np.asarray(value)))
+    save("training",
+         [c("ratio", np.float32(0.25)), c("mode", np.array(True)), node("Dropout", ["x", "ratio", "mode"], ["d"]), node("Dropout", ["d", "ratio", "mode"], ["e"]),
+          node("BatchNormalization", ["e", "scale", "bias", "mean", "var"], ["y", "m", "v"], training_mode=1)],
+         [info("x", ["batch", 3, 2])], [info("y", ["batch", 3, 2])],
+         [raw(n, np.ones(3, np.float32)) for n in ("scale", "bias", "mean", "var")], producer="pytorch")
+
+
+def inputs():
+    save("inputs", [node("Add", ["x", "bias"], ["a"]), node("Mul", ["y", "sr"], ["b"]), node("ReduceSum", ["b"], ["c"], keepdims=0), node("Add", ["a", "c"], ["out"])],
+         [info("x", ["batch", "width"]), info("y", [None, "batch"]), info("sr", [])], [info("out", ["batch", "width"])],
+         [raw("bias", np.ones(1, np.float32))])
+
+
+def exporters():
+    """dynamo's marks: a parameter, a buffer, a lifted scalar, the module of a node"""
+    save("exporters", [node("Mul", ["x", "p"], ["a"]), node("Mul", ["a", "rope.inv_freq"], ["b"]), node("Mul", ["b", "val_3"], ["y"], "node_mul")],
+         [info("x", ["batch", 2])], [info("y", ["batch", 2])],
+         [raw("p", np.ones(2, np.float32)), raw("rope.inv_freq", np.ones(2, np.float32)), raw("val_3", np.float32(2))], producer="pytorch")
+    path = os.path.join(FOLDER, "exporters.onnx")
+    model = onnx.load(path)
+    for name, kind in (("p", "PARAMETER"), ("rope.inv_freq", "BUFFER")):
+        v = model.graph.value_info.add(name=name)
+        v.type.CopyFrom(info(name, [2]).type)
+        v.metadata_props.add(key="pkg.torch.export.graph_signature.InputSpec.kind", value=kind)
+    model.graph.node[2].metadata_props.add(key="pkg.torch.onnx.name_scopes", value="['', 'model', 'model.layers.0', 'mul']")
+    onnx.save(model, path)
+
+
+if __name__ == "__main__":
+    os.makedirs(FOLDER, exist_ok=True)
+    for make in (tiny, external_files, obstacles, fold, versions, inlining, training, inputs, exporters):
+        make()
