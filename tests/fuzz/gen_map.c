@@ -112,11 +112,13 @@ static void binary_float(Gen *f) {
     Item a = gen_pick(f, CLASS_FLT, 0, MAX_RANK), b = partner(f, a);
     double mag = 16;
     bool exact = false;
-    if (op == OP_fmod || op == OP_trunc_div)
-        return; /* they jump where a / b is whole: of little use on quotients */
     if (op == OP_max || op == OP_min) {
         exact = a.exact && b.exact;
         mag = fmax(a.mag, b.mag);
+    } else if (op == OP_fmod || op == OP_trunc_div) { /* jump where a / b is whole */
+        if (!a.exact || !b.exact || a.mag > 4 || gen_dtype(f, a.v) != DT_F32) return;
+        b.v = build_binary(f->g, OP_max, build_unary(f->g, OP_abs, b.v), number(f, b.v, 0.5));
+        exact = true;
     } else if (op == OP_add || op == OP_sub) {
         mag = a.mag + b.mag;
     } else {

@@ -137,7 +137,7 @@ void check_backward(Graph *g, Value y, Value dy, const Value *x, uint32_t n, Val
             adjoint[a] = adjoint[a] ? build_binary(g, OP_add, adjoint[a], parts[i]) : parts[i];
         }
     }
-    for (uint32_t i = 0; i < n; i++) d[i] = adjoint[x[i]];
+    for (uint32_t i = 0; i < n; i++) d[i] = x[i] <= y ? adjoint[x[i]] : 0;
     arena_free(arena);
 }
 
