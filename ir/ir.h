@@ -276,7 +276,9 @@ Value rule_build(Graph *, const char *rule, const RuleBind *, uint32_t n, Value 
 /* Splits "r1; r2; r3": the i-th part, or NULL past the end. */
 const char *rule_part(Arena *, const char *rules, uint32_t i);
 /* Does the graph at v match the pattern? Lower-case names bind (the same name, the same value), numbers match constants
- * through expand and cast (relative 1e-6), commutative ops match both ways; `@name` after an op binds its attributes. */
+ * through expand and cast (relative 1e-6), commutative ops match both ways; `@name` after an op binds "@name" to the
+ * node that carries the attribute (rule_build finds it again), and the same name means the same attribute. A form matches through
+ * `expand` too, so what a rule builds from the binds may have to be expanded to the dims of v. *n_binds: given ones, then all. */
 bool rule_match(const Graph *, const char *pattern, Value v, RuleBind *binds, uint32_t *n_binds, uint32_t cap);
 /* d of every operand of v, through the registry: rules of maps and macros, or the row's function. */
 void op_vjp(Graph *, Value v, Value dy, Value *d);
