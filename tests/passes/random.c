@@ -53,7 +53,10 @@ static Value random_map(Gen *r) {
     case 3:
         b = number_like(r, a);
         return pick(r, 2) ? build_binary(r->g, binary[pick(r, 5)], a, b) : build_binary(r->g, binary[pick(r, 5)], b, a);
-    case 4: return class_of(r, a) == CLASS_FLT ? build_binary(r->g, OP_pow, build_unary(r->g, OP_abs, a), number_like(r, a)) : 0;
+    case 4: /* bases above zero: 1 / -0 and 1 / 0 differ, and rules may change the sign of a zero */
+        if (class_of(r, a) != CLASS_FLT) return 0;
+        b = build_binary(r->g, OP_add, build_unary(r->g, OP_abs, a), build_splat(r->g, graph_node(r->g, a)->type, 0.25));
+        return build_binary(r->g, OP_pow, b, number_like(r, a));
     default: return build_binary(r->g, binary[pick(r, 5)], a, alike(r, a));
     }
 }
