@@ -93,7 +93,7 @@ static bool scatter_mode(ImportNode *n, int *mode) {
     const char *name = node_string(n, "reduction", "none");
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (!strcmp(modes[i].name, name)) {
-            *mode = modes[i].mode;
+            *mode = (int)modes[i].mode;
             return true;
         }
     node_fail(n, "reduction", "'%s' is not known", name);

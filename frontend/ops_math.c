@@ -71,12 +71,20 @@ void import_mean(ImportNode *n) {
 
 /* ---------------------------------------------------------------- clip, casts */
 
+static bool is_known_number(ImportNode *n, Value v, double *x) {
+    Tensor t;
+    if (!node_known(n, v, &t) || type_elems(&t.type) != 1) return false;
+    *x = dtype_info[t.type.dtype].cls == CLASS_FLT ? t.u.f[0] : (double)t.u.i[0];
+    return true;
+}
+
+/* Where the bounds may be crossed, the upper one wins: two steps. */
 static Value clip_to(ImportNode *n, Value a, Value low, Value high) {
-    RuleBind binds[] = {{"a", a}, {"b", low}, {"c", high}};
-    if (low && high) return node_rule(n, "(clip a b c)", binds, 3);
-    if (low) return node_rule(n, "(where (lt a b) b a)", binds, 2);
-    binds[1].value = high;
-    return high ? node_rule(n, "(where (gt a b) b a)", binds, 2) : a;
+    double l, h;
+    bool is_ordered = low && high && is_known_number(n, low, &l) && is_known_number(n, high, &h) && l <= h;
+    if (is_ordered) return node_rule(n, "(clip a b c)", (RuleBind[]){{"a", a}, {"b", low}, {"c", high}}, 3);
+    if (low) a = rule_ab(n, "(where (lt a b) b a)", a, low);
+    return high ? rule_ab(n, "(where (gt a b) b a)", a, high) : a;
 }
 
 /* Clip-6: bounds are attributes; since 11 they are inputs, either may be missing. */

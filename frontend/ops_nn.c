@@ -1,4 +1,4 @@
-/* ops_nn.c - MatMul, Gemm, Softmax, LayerNormalization, RMSNormalization, Dropout. */
+/* ops_nn.c - MatMul, Gemm, Softmax, Hardmax, LayerNormalization, RMSNormalization, Dropout. */
 #include "import.h"
 
 void import_matmul(ImportNode *n) { n->out[0] = build_dot(n->g, n->in[0], n->in[1], false, false); }
@@ -43,6 +43,21 @@ static void import_softmax_of(ImportNode *n, OpCode op) {
 
 void import_softmax(ImportNode *n) { import_softmax_of(n, OP_softmax); }
 void import_log_softmax(ImportNode *n) { import_softmax_of(n, OP_log_softmax); }
+
+/* 1 at the first largest element, else 0; the axes as in Softmax. */
+void import_hardmax(ImportNode *n) {
+    Type t = *node_type(n, n->in[0]), flat = t;
+    int64_t axis;
+    bool is_one = n->opset >= 13;
+    if (!node_axis(n, node_int(n, "axis", is_one ? -1 : 1), t.rank, &axis)) return;
+    for (int64_t i = axis + 1; i < t.rank && !is_one; i++) flat.dims[axis] *= t.dims[i];
+    if (!is_one) flat.rank = (uint8_t)(axis + 1);
+    Value v = build_reshape(n->g, n->in[0], flat.rank, flat.dims);
+    Value top = graph_emit(n->g, OP_argmax, &v, 1, graph_attr(n->g, (AttrField[]){attr_int(A_AXIS, axis)}, 1), 0);
+    flat.dtype = DT_I64;
+    Value hit = build_binary(n->g, OP_eq, build_iota(n->g, graph_type(n->g, flat), axis), top);
+    n->out[0] = build_reshape(n->g, build_cast(n->g, hit, (DType)t.dtype), t.rank, t.dims);
+}
 
 /* The stash type is f32: narrower inputs are normalised there. */
 static Value widened(ImportNode *n, Value v) {

@@ -68,9 +68,10 @@ static const char *compare(OnnxCase *c, const onnx_tensor *want, const Tensor *g
     Type t = type_of(want);
     Tensor w = tensor_from_bytes(c->arena, t, want->data);
     if (!dims_equal(&t, &got->type) || t.dtype != got->type.dtype) return arena_printf(c->arena, "output %s has another type", want->name);
-    bool is_float = dtype_info[t.dtype].cls == CLASS_FLT, is_half = t.dtype == DT_F16 || t.dtype == DT_BF16;
+    bool is_float = dtype_info[t.dtype].cls == CLASS_FLT;
+    double rtol = t.dtype == DT_BF16 ? 1.6e-2 : t.dtype == DT_F16 ? 2e-3 : 1e-4, atol = rtol / 100; /* results are not rounded here */
     for (int64_t i = 0; i < type_elems(&t); i++) {
-        bool is_same = is_float ? is_close(got->u.f[i], w.u.f[i], is_half ? 2e-3 : 1e-4, is_half ? 1e-3 : 1e-6) : got->u.i[i] == w.u.i[i];
+        bool is_same = is_float ? is_close(got->u.f[i], w.u.f[i], rtol, atol) : got->u.i[i] == w.u.i[i];
         if (!is_same)
             return arena_printf(c->arena, "output %s[%lld] is %.9g, not %.9g", want->name, (long long)i,
                                 is_float ? got->u.f[i] : (double)got->u.i[i], is_float ? w.u.f[i] : (double)w.u.i[i]);
