@@ -213,6 +213,8 @@ static trainc_status evaluate(Run *r, StepReport *p) {
     trainc_status s = trainc_evaluate(r->step, all, (size_t)r->eval.n, &e);
     p->has_eval = s == TRAINC_OK;
     p->eval_loss = e.loss;
+    p->metrics = r->step->metrics;
+    p->n_metrics = r->step->n_metrics;
     return s;
 }
 

@@ -62,6 +62,11 @@ static void write_json(FILE *out, const StepReport *p) {
     fprintf(out, ", \"arena_bytes\": %" PRIu64, p->arena_bytes);
     if (p->has_eval)
         put_number(out, "eval_loss", p->eval_loss);
+    for (uint32_t i = 0; p->has_eval && i < p->n_metrics; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "eval_%s", p->metrics[i].name);
+        put_number(out, key, p->metrics[i].value);
+    }
     fputs("}\n", out);
 }
 
@@ -113,6 +118,14 @@ static void print_line(const StepReport *p) {
             p->result.lr, p->result.ms, rate, size_text(memory, sizeof memory, (double)p->arena_bytes));
 }
 
+static void say_eval(RunLog *l, const StepReport *p) {
+    char text[512];
+    int n = snprintf(text, sizeof text, "step %" PRId64 "  eval_loss %.6f", p->result.step, p->eval_loss);
+    for (uint32_t i = 0; i < p->n_metrics && n > 0 && (size_t)n < sizeof text; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "  %s %.4f", p->metrics[i].name, p->metrics[i].value);
+    log_say(l, "%s", text);
+}
+
 trainc_status log_step(RunLog *l, const StepReport *p, const char *path, Fail *f) {
     double now = now_ms();
     bool last = p->result.step >= p->total_steps;
@@ -125,7 +138,7 @@ trainc_status log_step(RunLog *l, const StepReport *p, const char *path, Fail *f
     if (!l->is_terminal && (last || p->result.step % 10 == 0))
         print_line(p);
     if (p->has_eval)
-        log_say(l, "step %" PRId64 "  eval_loss %.6f", p->result.step, p->eval_loss);
+        say_eval(l, p);
     if (!l->file)
         return TRAINC_OK;
     write_json(l->file, p);

@@ -8,6 +8,7 @@ typedef struct StepReport {
     int64_t samples, tokens, total_steps;
     uint64_t arena_bytes;
     double eval_loss; bool has_eval;
+    const Metric *metrics; uint32_t n_metrics;
 } StepReport;
 typedef struct RunLog { FILE *file; char *buffer; bool is_terminal; double begun_ms, drawn_ms; int64_t first; } RunLog;
 /* log_open - path NULL: no file. `append`: a resumed run goes on in the same file. TRAINC_BAD_DATA: cannot be written. */

@@ -152,6 +152,17 @@ static void find_outputs(trainc_step *s) {
     s->out_eval_sum = step_symbol(s, "loss_sum", TRAINC_SYM_OUTPUT);
     s->out_eval_count = step_symbol(s, "loss_count", TRAINC_SYM_OUTPUT);
     s->sum_loss_count = step_symbol(s, "loss_count", TRAINC_SYM_COUNTER);
+    for (uint32_t i = 0; i < s->plan->n_symbols && s->n_metrics < MAX_METRICS; i++) {
+        const trainc_symbol *y = &s->plan->symbols[i];
+        size_t n = strlen(y->name);
+        Metric *m = &s->metrics[s->n_metrics];
+        if (y->cls != TRAINC_SYM_OUTPUT || y->dtype != TRAINC_F32 || y->bytes != 4 || y == s->out_eval_sum || n < 5 || n - 4 >= sizeof m->name ||
+            strcmp(y->name + n - 4, "_sum") != 0)
+            continue;
+        m->symbol = y;
+        memcpy(m->name, y->name, n - 4);
+        s->n_metrics++;
+    }
 }
 
 trainc_status trainc_open(const trainc_program *p, const trainc_options *o, trainc_step **out) {
@@ -311,9 +322,26 @@ trainc_status trainc_train(trainc_step *s, const trainc_tensor *inputs, size_t n
     return r;
 }
 
+/* Adds what the eval entry has just computed. */
+static trainc_status add_eval(trainc_step *s, double *sum, double *count) {
+    double part = 0;
+    if (!s->out_eval_sum)
+        return TRAINC_OK;
+    trainc_status r = step_scalar_out(s, s->out_eval_sum, &part);
+    *sum += part;
+    if (r == TRAINC_OK)
+        r = step_scalar_out(s, s->out_eval_count, &part);
+    *count += part;
+    for (uint32_t i = 0; i < s->n_metrics && r == TRAINC_OK; i++) {
+        r = step_scalar_out(s, s->metrics[i].symbol, &part);
+        s->metrics[i].value += part;
+    }
+    return r;
+}
+
 trainc_status trainc_evaluate(trainc_step *s, const trainc_tensor *inputs, size_t n, trainc_result *out) {
     int64_t samples;
-    double sum = 0, count = 0, begin = now_ms(), part[2];
+    double sum = 0, count = 0, begin = now_ms();
     if (!s->device)
         return TRAINC_USAGE;
     trainc_status r = inputs_bind(s, inputs, n, 0, &samples);
@@ -322,15 +350,15 @@ trainc_status trainc_evaluate(trainc_step *s, const trainc_tensor *inputs, size_
     if (r != TRAINC_OK)
         return r;
     set_scalars(s);
+    for (uint32_t i = 0; i < s->n_metrics; i++)
+        s->metrics[i].value = 0;
     for (int64_t m = 0; m * s->program->micro_batch < samples && r == TRAINC_OK; m++) {
         r = run_micro(s, ENTRY_OF_EVAL, m, samples);
-        for (int i = 0; i < 2 && r == TRAINC_OK; i++)
-            r = step_scalar_out(s, i ? s->out_eval_count : s->out_eval_sum, &part[i]);
-        if (r == TRAINC_OK && s->out_eval_sum) {
-            sum += part[0];
-            count += part[1];
-        }
+        if (r == TRAINC_OK)
+            r = add_eval(s, &sum, &count);
     }
+    for (uint32_t i = 0; i < s->n_metrics; i++)
+        s->metrics[i].value = count > 0 ? s->metrics[i].value / count : (double)NAN;
     if (out && r == TRAINC_OK)
         *out = (trainc_result){.loss = count > 0 ? sum / count : NAN, .grad_norm = NAN, .lr = s->hyper.lr, .loss_scale = s->scaler.scale,
                                .step = s->begun, .counted = (int64_t)count, .ms = now_ms() - begin};

@@ -18,6 +18,10 @@ typedef struct Bound {                /* an input of the program, and what a cal
 /* Where a run stands in its data; kept in checkpoints for the driver. */
 typedef struct DataPosition { int64_t epoch, next; } DataPosition;
 
+/* A metric of the eval entry: an f32 scalar output NAME_sum beside loss_sum, whose mean is taken over loss_count. */
+typedef struct Metric { char name[56]; const trainc_symbol *symbol; double value; } Metric;
+enum { MAX_METRICS = 8 };
+
 struct trainc_step {
     const trainc_program *program;
     const trainc_plan *plan;
@@ -32,6 +36,7 @@ struct trainc_step {
     Bound *inputs; uint32_t n_inputs;
     const trainc_symbol **order; uint32_t n_order;   /* trainc_describe's */
     const trainc_symbol *out_loss, *out_grad_norm, *out_eval_sum, *out_eval_count, *sum_loss_count;
+    Metric metrics[MAX_METRICS]; uint32_t n_metrics; /* value: of the last evaluation */
     void *staging; uint64_t staging_bytes;           /* one micro-batch of the largest input */
     const int64_t *row_names;         /* the driver's: sample number in the file by sample of the batch; NULL: as given */
     DataPosition data;

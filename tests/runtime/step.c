@@ -159,14 +159,14 @@ Test(step, a_device_that_is_not_there_is_an_error_with_a_sentence) {
 
 Test(step, describes_parameters_moments_gradients_inputs_outputs_in_that_order) {
     trainc_step *s = open_toy(NULL);
-    static const char *const want[] = {"frozen", "w", "m.w", "grad.w", "ids", "labels", "loss", "grad_norm", "loss_sum", "loss_count"};
-    cr_assert_eq(trainc_count(s), 10);
-    for (size_t i = 0; i < 10; i++) {
+    static const char *const want[] = {"frozen", "w", "m.w", "grad.w", "ids", "labels", "loss", "grad_norm", "loss_sum", "loss_count", "close_sum"};
+    cr_assert_eq(trainc_count(s), 11);
+    for (size_t i = 0; i < 11; i++) {
         trainc_info info;
         cr_assert_eq(trainc_describe(s, i, &info), TRAINC_OK);
         cr_assert_str_eq(info.name, want[i]);
     }
-    cr_assert_eq(trainc_describe(s, 10, &(trainc_info){0}), TRAINC_USAGE);
+    cr_assert_eq(trainc_describe(s, 11, &(trainc_info){0}), TRAINC_USAGE);
     cr_assert_eq(trainc_arena_bytes(s), 4096);
     trainc_close(s);
 }

@@ -1,7 +1,8 @@
 /* toy.c - the tables and kernels that a compiler would have written for toy.h, so the runtime is tested by itself.
  *
  * Arena (bytes): w 0, frozen 256, m.w 512, grad.w 768, loss_sum 1024, loss_count 1280, ids 1536, labels 1792, loss 2048,
- * grad_norm 2304, loss_sum and loss_count of eval 2560 and 2816, derived 3072 (what `init` makes: twice the frozen values). */
+ * grad_norm 2304, loss_sum, loss_count and close_sum of eval 2560, 2816 and 3328, derived 3072 (what `init` makes: twice the frozen
+ * values). close_sum is a metric: how many predictions are within 1. */
 #include "toy.h"
 #include "program.h"
 #include <math.h>
@@ -53,15 +54,16 @@ static void apply(void *const *args) {
     }
 }
 
-/* w ids labels sum count | samples */
+/* w ids labels sum count close | samples */
 static void eval(void *const *args) {
     const float *w = args[0], *labels = args[2];
-    float *sum = args[3], *count = args[4];
-    *sum = *count = 0;
-    for (int64_t i = 0; i < *(const int64_t *)args[5]; i++) {
+    float *sum = args[3], *count = args[4], *close = args[5];
+    *sum = *count = *close = 0;
+    for (int64_t i = 0; i < *(const int64_t *)args[6]; i++) {
         float e = predict(w, args[1], i) - labels[i];
         *sum += e * e;
         *count += 1;
+        *close += fabsf(e) <= 1;
     }
 }
 
@@ -90,6 +92,7 @@ static const trainc_symbol symbols[] = {
     STATE("grad_norm", TRAINC_SYM_OUTPUT, 2304, 0, 0, NULL, NULL),
     STATE("loss_sum", TRAINC_SYM_OUTPUT, 2560, 0, 0, NULL, NULL),
     STATE("loss_count", TRAINC_SYM_OUTPUT, 2816, 0, 0, NULL, NULL),
+    STATE("close_sum", TRAINC_SYM_OUTPUT, 3328, 0, 0, NULL, NULL),
 };
 
 #define AT(at, n, access) {NULL, at, 4 * (n), TRAINC_F32, access}
@@ -100,7 +103,7 @@ static const trainc_arg args[] = {
     AT(0, TOY_ROWS, 3), AT(512, TOY_ROWS, 3), AT(768, TOY_ROWS, 1), AT(1024, 1, 1), AT(1280, 1, 1), AT(2048, 1, 2), AT(2304, 1, 2),
     SCALAR_OF("lr", TRAINC_F32), SCALAR_OF("weight_decay", TRAINC_F32), SCALAR_OF("momentum", TRAINC_F32), SCALAR_OF("clip", TRAINC_F32),
     SCALAR_OF("loss_scale", TRAINC_F32), SCALAR_OF("first", TRAINC_F32),
-    AT(0, TOY_ROWS, 1), {NULL, 1536, TOY_MICRO * 16, TRAINC_I64, 1}, AT(1792, TOY_MICRO, 1), AT(2560, 1, 2), AT(2816, 1, 2),
+    AT(0, TOY_ROWS, 1), {NULL, 1536, TOY_MICRO * 16, TRAINC_I64, 1}, AT(1792, TOY_MICRO, 1), AT(2560, 1, 2), AT(2816, 1, 2), AT(3328, 1, 2),
     SCALAR_OF("samples", TRAINC_I64),
     AT(256, 3, 1), AT(3072, 3, 2),
 };
@@ -108,8 +111,8 @@ static const trainc_kernel kernels[] = {
     {.name = "k0_micro", .host = micro}, {.name = "k1_apply", .host = apply}, {.name = "k2_eval", .host = eval}, {.name = "k3_init", .host = init}};
 static const trainc_launch micro_launches[] = {{.kernel = 0, .first_arg = 0, .n_args = 9}};
 static const trainc_launch apply_launches[] = {{.kernel = 1, .first_arg = 9, .n_args = 13}};
-static const trainc_launch eval_launches[] = {{.kernel = 2, .first_arg = 22, .n_args = 6}};
-static const trainc_launch init_launches[] = {{.kernel = 3, .first_arg = 28, .n_args = 2}};
+static const trainc_launch eval_launches[] = {{.kernel = 2, .first_arg = 22, .n_args = 7}};
+static const trainc_launch init_launches[] = {{.kernel = 3, .first_arg = 29, .n_args = 2}};
 static const trainc_plan plans[] = {{
     .device = "cpu", .arena_bytes = 4096, .symbols = symbols, .n_symbols = sizeof symbols / sizeof *symbols, .kernels = kernels, .n_kernels = 4,
     .args = args, .n_args = sizeof args / sizeof *args,
