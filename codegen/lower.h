@@ -28,7 +28,6 @@ typedef struct Lower {
     bool for_gpu;
     Kernel *k;
     Domain dom;
-    Value forced;                  /* evaluated by its definition, although it has a buffer (views that a COPY materialises) */
     StmtList *rows, *loops;        /* by level: rows[0] loops[0] rows[1] ... */
     uint32_t level, n_levels;
     uint32_t *let_stage; uint32_t cap_lets; /* 0: visible from its row stage on; s + 1: only in loops[s] */

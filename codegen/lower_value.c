@@ -99,7 +99,9 @@ Let lower_value(Lower *L, Value v, const Ix *idx, Guard guard)
     Let let = 0;
     double splat;
     if (memo_find(L, &key, &let)) return let;
-    bool is_stored = L->entry->buffer_of[v] != 0 && v != L->forced && !lower_is_member(L, v);
+    OpCode op = graph_op(L->g, v);
+    bool has_home = op == OP_state || op == OP_input || op == OP_const; /* a member of these is copied out: read where it lies */
+    bool is_stored = L->entry->buffer_of[v] != 0 && (has_home || !lower_is_member(L, v));
     if (is_stored) let = lower_load(L, v, key.ix, guard);
     else if (const_splat(L->g, v, &splat)) let = lower_constant(L, splat, (DType)t->dtype);
     else

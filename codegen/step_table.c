@@ -1,0 +1,156 @@
+/* step_table.c - a plan becomes kernels, launches and arguments.
+ *
+ * Every group is lowered and printed; kernels whose text is equal but for the name are one kernel, so that equal layers cost one.
+ * Arguments are byte offsets in the arena, in the order of the kernel's parameters. */
+#include <string.h>
+#include "step_table.h"
+#include "target_c.h"
+
+static uint64_t text_hash(uint64_t h, const char *s)
+{
+    for (; s && *s; s++) h = (h ^ (uint8_t)*s) * 1099511628211u;
+    return h * 31 + 1;
+}
+
+static bool same_text(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
+
+static uint32_t kernel_slot(StepTable *t, uint64_t hash, const StepKernel *k)
+{
+    uint32_t i = (uint32_t)hash & (t->cap_slots - 1);
+    for (; t->slots[i]; i = (i + 1) & (t->cap_slots - 1)) {
+        const StepKernel *o = &t->kernels[t->slots[i] - 1];
+        if (o->hash == hash && same_text(o->text, k->text) && same_text(o->epilogue, k->epilogue) && same_text(o->contraction, k->contraction))
+            break;
+    }
+    return i;
+}
+
+static void slots_grow(StepTable *t)
+{
+    if (2 * t->n_kernels < t->cap_slots) return;
+    t->cap_slots = t->cap_slots ? 2 * t->cap_slots : 256;
+    t->slots = arena_alloc(t->arena, t->cap_slots * sizeof *t->slots);
+    for (uint32_t i = 0; i < t->n_kernels; i++) t->slots[kernel_slot(t, t->kernels[i].hash, &t->kernels[i])] = i + 1;
+}
+
+static uint32_t kernel_intern(StepTable *t, StepKernel k)
+{
+    slots_grow(t);
+    k.hash = text_hash(text_hash(text_hash(14695981039346656037u, k.text), k.epilogue), k.contraction);
+    uint32_t i = kernel_slot(t, k.hash, &k);
+    if (t->slots[i]) {
+        t->kernels[t->slots[i] - 1].n_users++;
+        return t->slots[i] - 1;
+    }
+    if (t->n_kernels == t->cap_kernels) {
+        uint32_t cap = t->cap_kernels ? 2 * t->cap_kernels : 64;
+        t->kernels = arena_grow(t->arena, t->kernels, t->n_kernels * sizeof k, cap * sizeof k);
+        t->cap_kernels = cap;
+    }
+    k.n_users = 1;
+    t->kernels[t->n_kernels] = k;
+    t->slots[i] = ++t->n_kernels;
+    return t->n_kernels - 1;
+}
+
+static void print_ints(Text *out, const char *field, const int64_t *v, int n)
+{
+    text_printf(out, ", .%s = {", field);
+    for (int i = 0; i < n; i++) text_printf(out, "%s%lld", i ? ", " : "", (long long)v[i]);
+    text_printf(out, "}");
+}
+
+/* The initializer of a trainc_contraction whose raw product goes to param `d`. */
+static const char *contraction_text(const Kernel *k, int d, Arena *arena)
+{
+    Text out = {.arena = arena};
+    const Tile *t = &k->tile;
+    const ConvTile *c = &k->conv;
+    const uint32_t a = k->form == FORM_TILE ? t->a : c->x, b = k->form == FORM_TILE ? t->b : c->w;
+    const int kind = k->form == FORM_TILE ? 0 : c->op == OP_conv ? 1 : c->op == OP_conv_dx ? 2 : 3;
+    text_printf(&out, "{.kind = %d, .a_dtype = %d, .b_dtype = %d, .d_dtype = %d, .a_arg = %u, .b_arg = %u, .d_arg = %d, .scratch_arg = 255",
+                kind, k->params[a].dtype, k->params[b].dtype, k->params[d].dtype, a, b, d);
+    if (k->form == FORM_TILE) {
+        text_printf(&out, ", .batch = %lld, .m = %lld, .n = %lld, .k = %lld", (long long)t->batch, (long long)t->m, (long long)t->n, (long long)t->k);
+        print_ints(&out, "a_strides", (const int64_t[]){t->a_batch, t->a_m, t->a_k}, 3);
+        print_ints(&out, "b_strides", (const int64_t[]){t->b_batch, t->b_k, t->b_n}, 3);
+        print_ints(&out, "d_strides", (const int64_t[]){t->m * t->n, t->n, 1}, 3);
+        text_printf(&out, ", .a_offset = %lld, .b_offset = %lld}", (long long)t->a_offset, (long long)t->b_offset);
+        return out.s;
+    }
+    int64_t x[5] = {c->n, c->c}, w[5] = {c->o, c->c / c->groups}, y[5] = {c->n, c->o};
+    for (int s = 0; s < c->rank; s++) x[2 + s] = c->in[s], w[2 + s] = c->k[s], y[2 + s] = c->out[s];
+    text_printf(&out, ", .rank = %d, .groups = %lld", c->rank, (long long)c->groups);
+    print_ints(&out, "x_dims", x, 2 + c->rank);
+    print_ints(&out, "w_dims", w, 2 + c->rank);
+    print_ints(&out, "y_dims", y, 2 + c->rank);
+    print_ints(&out, "strides", c->strides, c->rank);
+    print_ints(&out, "dilations", c->dilations, c->rank);
+    print_ints(&out, "low", c->low, c->rank);
+    print_ints(&out, "high", c->high, c->rank);
+    text_printf(&out, "}");
+    return out.s;
+}
+
+static StepKernel kernel_print(StepTable *t, const Kernel *k)
+{
+    StepKernel s = {.k = k, .name = k->name, .comment = k->comment};
+    Kernel *bare = arena_alloc(t->arena, sizeof *bare);
+    Text text = {.arena = t->arena};
+    *bare = *k;
+    bare->name = "@", bare->comment = NULL;
+    if (t->is_gpu) target_hip_kernel(t->g, bare, &text);
+    else target_c_kernel(t->g, bare, &text);
+    s.text = text.s;
+    const int d = t->is_gpu ? -1 : target_c_library_param(t->g, k);
+    if (d < 0) return s;
+    s.contraction = contraction_text(k, d, t->arena);
+    if (!target_c_has_epilogue(t->g, k)) return s;
+    Text epilogue = {.arena = t->arena};
+    target_c_epilogue(t->g, bare, &epilogue);
+    s.epilogue = epilogue.s;
+    return s;
+}
+
+static void add_arg(StepTable *t, const Group *group, const Param *p)
+{
+    if (t->n_args == t->cap_args) {
+        uint32_t cap = t->cap_args ? 2 * t->cap_args : 256;
+        t->args = arena_grow(t->arena, t->args, t->n_args * sizeof *t->args, cap * sizeof *t->args);
+        t->cap_args = cap;
+    }
+    StepArg a = {.scalar = p->scalar, .dtype = p->dtype, .access = (uint8_t)(p->is_read | p->is_written << 1), .value = p->value};
+    if (p->is_workspace) a.offset = group->workspace_offset, a.bytes = group->workspace_bytes;
+    else if (!p->is_scalar) a.offset = t->plan->buffers[p->buffer - 1].offset, a.bytes = (uint64_t)p->elems * dtype_info[p->dtype].bytes;
+    t->args[t->n_args++] = a;
+}
+
+static StepLaunch add_launch(StepTable *t, uint32_t group)
+{
+    const Kernel *k = kernel_lower(t->g, t->plan, group, t->is_gpu, t->arena);
+    StepLaunch l = {.group = group, .k = k, .first_arg = t->n_args, .n_args = k->n_params};
+    StepKernel printed = kernel_print(t, k);
+    printed.group = group;
+    l.kernel = kernel_intern(t, printed);
+    if (t->is_gpu) l.shape = target_hip_launch(k);
+    for (uint32_t i = 0; i < k->n_params; i++) add_arg(t, &t->plan->groups[group], &k->params[i]);
+    return l;
+}
+
+StepTable step_table_build(const Graph *g, const Plan *plan, bool is_gpu, Arena *arena)
+{
+    StepTable t = {.g = g, .plan = plan, .is_gpu = is_gpu, .arena = arena};
+    for (EntryKind e = 0; e < N_ENTRIES; e++) {
+        const EntryPlan *ep = &plan->entries[e];
+        t.n_launches[e] = ep->n;
+        t.launches[e] = arena_alloc(arena, (ep->n + 1) * sizeof *t.launches[e]);
+        for (uint32_t i = 0; i < ep->n; i++) t.launches[e][i] = add_launch(&t, ep->order[i]);
+    }
+    return t;
+}
+
+void step_text_named(Text *out, const char *text, const char *name)
+{
+    for (const char *at; (at = strchr(text, '@')); text = at + 1) text_printf(out, "%.*s%s", (int)(at - text), text, name);
+    text_printf(out, "%s", text);
+}
