@@ -88,14 +88,48 @@ static Value fold_splat(Simplify *s, Graph *g, Value v) {
     return folded ? build_expand(g, folded, t.rank, t.dims) : 0;
 }
 
+/* Is the data the same for every index along the axis? */
+static bool repeats_along(const char *bytes, const Type *t, uint32_t axis) {
+    size_t inner = dtype_info[t->dtype].bytes, outer = 1, extent = (size_t)t->dims[axis];
+    for (uint32_t i = axis + 1; i < t->rank; i++) inner *= (size_t)t->dims[i];
+    for (uint32_t i = 0; i < axis; i++) outer *= (size_t)t->dims[i];
+    for (size_t o = 0; o < outer; o++) /* each block equals the next: the whole is its own shift by one block */
+        if (memcmp(bytes + o * extent * inner, bytes + (o * extent + 1) * inner, (extent - 1) * inner)) return false;
+    return true;
+}
+
+/* A constant that repeats itself along axes is a smaller one, expanded: masks come written out for every sample and head. */
+static Value shrink_const(Simplify *s, Graph *g, Value v) {
+    Type t = *graph_type_at(g, v), small = t;
+    const AttrField *data = attr_find(g, v, A_DATA);
+    uint64_t n = type_bytes(&t);
+    double x;
+    if (type_elems(&t) <= 1 || data->n != n || const_splat(g, v, &x)) return 0;
+    ArenaMark mark = arena_mark(s->ctx->arena);
+    char *bytes = arena_alloc(s->ctx->arena, n);
+    memcpy(bytes, data->u.bytes, n);
+    for (uint32_t i = 0; i < t.rank; i++) {
+        if (small.dims[i] == 1 || !repeats_along(bytes, &small, i)) continue;
+        size_t inner = dtype_info[t.dtype].bytes, outer = 1, extent = (size_t)small.dims[i];
+        for (uint32_t k = i + 1; k < t.rank; k++) inner *= (size_t)small.dims[k];
+        for (uint32_t k = 0; k < i; k++) outer *= (size_t)small.dims[k];
+        for (size_t o = 1; o < outer; o++) memmove(bytes + o * inner, bytes + o * extent * inner, inner);
+        small.dims[i] = 1;
+    }
+    Value r = dims_equal(&small, &t) ? 0 : build_expand(g, build_const(g, graph_type(g, small), bytes), t.rank, t.dims);
+    arena_release(s->ctx->arena, mark);
+    return r;
+}
+
 static Value fold(Simplify *s, Graph *g, Value v) {
     LowerClass lower = op_info[graph_op(g, v)].lower;
     double x;
+    if (graph_op(g, v) == OP_const) return shrink_const(s, g, v);
     if (lower == LOWER_LEAF || lower == LOWER_MACRO) return 0;
     int64_t elems = type_elems(graph_type_at(g, v));
     if (lower == LOWER_VIEW && graph_node(g, v)->n_operands == 1 && elems && const_splat(g, v, &x))
         return build_splat(g, graph_node(g, v)->type, x);
-    if (!operands_constant(g, v)) return 0;
+    if (!operands_constant(g, v) || graph_op(g, v) == OP_expand) return 0; /* repeats stay repeats */
     if (lower == LOWER_MAP && elems && operands_splat(g, v)) return fold_splat(s, g, v);
     return elems <= MAX_FOLD_ELEMS ? fold_here(s, g, v) : 0;
 }

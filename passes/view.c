@@ -1,7 +1,7 @@
 /* view.c - cancels and merges views: what is left reads its operand through one index map each.
  *
  * reshape of reshape, transpose of transpose, expand of expand and slice of slice become one; what changes nothing goes away;
- * a transposed operand of a dot becomes its ta or tb; a sum over axes that an expand repeated is a product. Values do not
+ * a transposed operand of a dot becomes its ta or tb; a map of repeats is repeated itself; a sum over repeats is a product. Values do not
  * change, but for that product, which rounds once where the sum rounded often. */
 #include "pass.h"
 #include "simplify.h"
@@ -167,24 +167,26 @@ static Value view_concat(Graph *g, Value v) {
     return whole;
 }
 
-/* Does the transpose swap the last two axes and nothing else? */
-static bool swaps_matrix(const Graph *g, Value v) {
-    uint32_t n;
-    if (graph_op(g, v) != OP_transpose) return false;
-    const int64_t *perm = attr_list(g, v, A_PERM, &n);
-    for (uint32_t i = 0; i + 2 < n; i++)
-        if (perm[i] != i) return false;
-    return n >= 2 && perm[n - 1] == n - 2;
+/* An operand that a transpose leaves with the innermost axis of its source second to last is read by the other flag of the dot:
+ * rows stay contiguous, and a plain matrix transpose goes away. Gives the operand to read then, else 0. */
+static Value untransposed(Graph *g, Value v) {
+    int64_t perm[MAX_RANK];
+    uint32_t n = type_of(g, v).rank;
+    if (graph_op(g, v) != OP_transpose) return 0;
+    copy_list(g, v, A_PERM, perm);
+    if (perm[n - 2] != (int64_t)n - 1) return 0;
+    perm[n - 2] = perm[n - 1];
+    perm[n - 1] = n - 1;
+    return build_transpose(g, graph_operand(g, v, 0), perm);
 }
 
 static Value view_dot(Graph *g, Value v) {
     Value a = graph_operand(g, v, 0), b = graph_operand(g, v, 1);
-    bool swap_a = swaps_matrix(g, a), swap_b = swaps_matrix(g, b);
-    if (!swap_a && !swap_b) return 0;
-    AttrField fields[] = {attr_int(A_TA, attr_i(g, v, A_TA, 0) ^ swap_a), attr_int(A_TB, attr_i(g, v, A_TB, 0) ^ swap_b)};
-    if (swap_a) a = graph_operand(g, a, 0);
-    if (swap_b) b = graph_operand(g, b, 0);
-    return graph_emit(g, OP_dot, (Value[]){a, b}, 2, graph_attr(g, fields, 2), 0);
+    bool ta = attr_i(g, v, A_TA, 0), tb = attr_i(g, v, A_TB, 0);
+    Value other_a = untransposed(g, a), other_b = untransposed(g, b);
+    if (!other_a && !other_b) return 0;
+    AttrField fields[] = {attr_int(A_TA, ta ^ (other_a != 0)), attr_int(A_TB, tb ^ (other_b != 0))};
+    return graph_emit(g, OP_dot, (Value[]){other_a ? other_a : a, other_b ? other_b : b}, 2, graph_attr(g, fields, 2), 0);
 }
 
 /* Axes of extent 1 need no sum; axes that an expand made multiply. */
@@ -223,7 +225,50 @@ static Value view_cast(Graph *g, Value v) {
     return build_cast(g, inner, to);
 }
 
+/* ---- maps of repeats ---- */
+
+/* A map whose operands all repeat along an axis is made once and repeated: axes where every operand is an expand from extent 1
+ * (or a repeated element) become 1 in *small. false where there is none. */
+static bool common_repeats(const Graph *g, Value v, Type *small) {
+    bool expands = false, shrinks = false;
+    *small = type_of(g, v);
+    Type full = *small;
+    for (uint32_t i = 0; i < full.rank; i++) small->dims[i] = 1;
+    for (uint32_t k = 0; k < graph_node(g, v)->n_operands; k++) {
+        double x;
+        Value o = graph_operand(g, v, k);
+        if (const_splat(g, o, &x)) continue;
+        if (graph_op(g, o) != OP_expand) return false;
+        expands = true;
+        for (uint32_t i = 0; i < full.rank; i++)
+            if (graph_type_at(g, graph_operand(g, o, 0))->dims[i] != 1) small->dims[i] = full.dims[i];
+    }
+    for (uint32_t i = 0; i < full.rank; i++) shrinks |= small->dims[i] != full.dims[i];
+    return expands && shrinks;
+}
+
+static Value map_of_repeats(Graph *g, Value v) {
+    Value operands[8];
+    Type small, full = type_of(g, v);
+    uint32_t n = graph_node(g, v)->n_operands;
+    OpCode op = graph_op(g, v);
+    if (!type_elems(&full) || !common_repeats(g, v, &small)) return 0;
+    for (uint32_t k = 0; k < n; k++) {
+        double x;
+        Value o = graph_operand(g, v, k);
+        Type t = small;
+        t.dtype = graph_type_at(g, o)->dtype;
+        operands[k] = const_splat(g, o, &x) ? build_splat(g, graph_type(g, t), x) : build_expand(g, graph_operand(g, o, 0), t.rank, t.dims);
+    }
+    Value once = graph_emit(g, op, operands, n, 0, graph_type(g, small));
+    return build_expand(g, once, full.rank, full.dims);
+}
+
 Value view_simplify(Graph *g, Value v) {
+    if (op_info[graph_op(g, v)].lower == LOWER_MAP) {
+        Value repeated = map_of_repeats(g, v);
+        if (repeated) return repeated;
+    }
     switch ((int)graph_op(g, v)) {
     case OP_reshape: return view_reshape(g, v);
     case OP_transpose: return view_transpose(g, v);
