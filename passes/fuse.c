@@ -3,7 +3,7 @@
  * Every computed value begins as a group of its own; groups are then joined in rounds until nothing changes:
  *   absorb    a value whose every reader is in one group moves there: it is never stored. Row kernels before contraction epilogues on a CPU
  *             (a library's epilogue is a pass of its own there), after them on a GPU
- *   share     a value that is stored anyway is read where it is made
+ *   share     a value that is stored anyway is read where it is made; first of all what a reduction gives back to its rows
  *   siblings  reductions over the same memory; single elements
  * Each join is checked against the forms of plan.h (fuse_merge.c) and against cycles (fuse_quotient.c). Then values are sought that
  * are stored for a group which could compute them from what it reads anyway; those are inlined, and grouping starts over, once.
@@ -11,7 +11,7 @@
 #include "planning.h"
 #include <string.h>
 
-enum { MAX_ROUNDS = 8, CLONE_COST = 40, CLONE_NODES = 12 };
+enum { MAX_ROUNDS = 8, MAX_SIBLINGS = 8, CLONE_COST = 40, CLONE_NODES = 16, SMALL_PART = 8 };
 
 static Fuse *fuse_new(PassContext *ctx, EntryKind entry, const bool *inlined) {
     uint32_t n = ctx->g->n_nodes + 1;
@@ -23,6 +23,7 @@ static Fuse *fuse_new(PassContext *ctx, EntryKind entry, const bool *inlined) {
     f->inlined = arena_alloc(ctx->arena, n);
     f->forced = arena_alloc(ctx->arena, n);
     f->is_updated = arena_alloc(ctx->arena, n);
+    f->updates = arena_alloc(ctx->arena, n);
     f->level = arena_alloc(ctx->arena, n);
     f->parent = arena_alloc(ctx->arena, n * sizeof *f->parent);
     f->next = arena_alloc(ctx->arena, n * sizeof *f->next);
@@ -69,13 +70,18 @@ static bool read_only_by(Fuse *f, Value v, Value c) {
     return true;
 }
 
-typedef enum Round { ABSORB, ABSORB_ROWS, SHARE } Round;
+typedef enum Round { ABSORB, ABSORB_ROWS, SHARE, SHARE_ROWS } Round;
 
-static bool round_wants(Fuse *f, Value base, Value p, Value c, Round round, bool epilogues) {
-    bool is_epilogue = f->groups[p].cls == FUSE_CONTRACT;
+static bool round_wants(Fuse *f, const Read *r, Value p, Value c, Round round, bool epilogues) {
+    bool is_epilogue = f->groups[p].cls == FUSE_CONTRACT, from_row = f->groups[p].cls == FUSE_ROW;
     if (is_epilogue != epilogues) return false;
-    if (round != SHARE && !read_only_by(f, base, c)) return false;
-    return round != ABSORB_ROWS || f->groups[p].cls == FUSE_ROW || f->groups[c].cls == FUSE_ROW;
+    switch (round) {
+    case ABSORB: return read_only_by(f, r->base, c);
+    case ABSORB_ROWS: return (from_row || f->groups[c].cls == FUSE_ROW) && read_only_by(f, r->base, c);
+    case SHARE_ROWS: return from_row && r->kind == READ_BCAST;
+    case SHARE: break;
+    }
+    return true;
 }
 
 /* One loop over all reads in graph order. */
@@ -87,7 +93,7 @@ static bool sweep(Fuse *f, Round round, bool epilogues) {
             Value base = f->reads[i].base;
             if (!f->computed[base]) continue;
             Value p = fuse_find(f, base), c = fuse_find(f, v);
-            if (p == c || !round_wants(f, base, p, c, round, epilogues)) continue;
+            if (p == c || !round_wants(f, &f->reads[i], p, c, round, epilogues)) continue;
             changed |= fuse_merge(f, p, c);
         }
     }
@@ -98,22 +104,33 @@ static void sweeps(Fuse *f, Round round, bool epilogues) {
     for (int i = 0; i < MAX_ROUNDS && sweep(f, round, epilogues); i++) {}
 }
 
-/* Neighbours among the readers of one value, and single elements one after another. */
-static void siblings(Fuse *f) {
-    Value last_scalar = 0;
+/* Row kernels among the readers of one value, each with the few before it. */
+static void row_siblings(Fuse *f) {
     for (Value v = 1; v < f->g->n_nodes; v++) {
-        Value last = 0;
+        Value before[MAX_SIBLINGS];
+        uint32_t n = 0;
         for (uint32_t i = f->first_reader[v]; (f->stored[v] || f->computed[v]) && i < f->first_reader[v + 1]; i++) {
             Value c = fuse_find(f, f->readers[i].node);
-            if (f->groups[c].cls != FUSE_ROW || c == last) continue;
-            if (last) fuse_merge_siblings(f, last, c);
-            last = fuse_find(f, c);
+            if (f->groups[c].cls != FUSE_ROW) continue;
+            bool joined = false;
+            for (uint32_t k = 0; k < n && !joined; k++) {
+                Value b = fuse_find(f, before[k]);
+                joined = b == c || fuse_merge_siblings(f, b, c);
+            }
+            if (!joined && n < MAX_SIBLINGS) before[n++] = c;
         }
+    }
+}
+
+/* Single elements one after another. */
+static void scalar_siblings(Fuse *f) {
+    Value last = 0;
+    for (Value v = 1; v < f->g->n_nodes; v++) {
         if (!f->computed[v]) continue;
         Value own = fuse_find(f, v);
         if (f->groups[own].cls != FUSE_MAP || f->groups[own].elems != 1) continue;
-        if (last_scalar && fuse_find(f, last_scalar) != own) fuse_merge_siblings(f, fuse_find(f, last_scalar), own);
-        last_scalar = fuse_find(f, v);
+        if (last && fuse_find(f, last) != own) fuse_merge_siblings(f, fuse_find(f, last), own);
+        last = v;
     }
 }
 
@@ -125,23 +142,35 @@ static void form_groups(Fuse *f) {
     sweeps(f, ABSORB_ROWS, false);
     sweeps(f, ABSORB, false);
     sweeps(f, ABSORB, true);
+    sweeps(f, SHARE_ROWS, false);
+    sweeps(f, ABSORB, false);
+    row_siblings(f);
+    sweeps(f, ABSORB, false);
     if (f->for_gpu) sweeps(f, SHARE, true);
     sweeps(f, SHARE, false);
     sweeps(f, SHARE, true);
     sweeps(f, ABSORB, false);
-    siblings(f);
+    row_siblings(f);
+    scalar_siblings(f);
 }
 
 /* ---------------------------------------------------------------- values cheaper computed again than stored */
 
 typedef struct Cone { Value maps[CLONE_NODES], bases[CLONE_NODES]; uint32_t n_maps, n_bases, cost; bool legal; } Cone;
 
-/* The maps above v up to values that are stored anyway. */
-static void cone_add(Fuse *f, Cone *cone, Value v) {
-    for (uint32_t i = 0; i < cone->n_maps; i++)
-        if (cone->maps[i] == v) return;
-    bool is_map = op_info[graph_op(f->g, v)].lower == LOWER_MAP && !f->forced[v];
-    if (!is_map || cone->n_maps == CLONE_NODES) {
+static int64_t elems_of(const Fuse *f, Value v) { return type_elems(graph_type_at(f->g, v)); }
+static uint64_t bytes_of(const Fuse *f, Value v) { return type_bytes(graph_type_at(f->g, v)); }
+
+static bool is_listed(const Value *list, uint32_t n, Value v) {
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i] == v) return true;
+    return false;
+}
+
+/* The maps above v down to what lies in memory or will, is made by no map, or is small beside `of`. */
+static void cone_add(Fuse *f, Cone *cone, Value v, Value of, const bool *inlined) {
+    if (is_listed(cone->maps, cone->n_maps, v)) return;
+    if (cone->n_maps == CLONE_NODES || op_info[graph_op(f->g, v)].lower != LOWER_MAP) {
         cone->legal = false;
         return;
     }
@@ -149,56 +178,83 @@ static void cone_add(Fuse *f, Cone *cone, Value v) {
     cone->cost += node_cost(f->g, v);
     for (uint32_t i = f->first_read[v]; i < f->first_read[v + 1] && cone->legal; i++) {
         const Read *r = &f->reads[i];
-        bool is_base = f->stored[r->base] || f->forced[r->base] || op_info[graph_op(f->g, r->base)].lower != LOWER_MAP;
-        if (r->kind != READ_SAME && !is_base) cone->legal = false;
-        else if (!is_base) cone_add(f, cone, r->base);
-        else if (cone->n_bases < CLONE_NODES) cone->bases[cone->n_bases++] = r->base;
-        else cone->legal = false;
+        bool small = elems_of(f, r->base) * SMALL_PART <= elems_of(f, of);
+        bool is_out = f->computed[r->base] && !inlined[r->base] && fuse_is_out(f, r->base);
+        bool is_base = small || is_out || f->stored[r->base] || f->forced[r->base] || op_info[graph_op(f->g, r->base)].lower != LOWER_MAP;
+        if (is_listed(cone->bases, cone->n_bases, r->base)) continue;
+        if (f->is_updated[r->base]) cone->legal = false; /* must not be read late */
+        else if (is_base ? cone->n_bases == CLONE_NODES : r->kind != READ_SAME) cone->legal = false;
+        else if (is_base) cone->bases[cone->n_bases++] = r->base;
+        else cone_add(f, cone, r->base, of, inlined);
     }
 }
 
-static bool group_reads_all(Fuse *f, Value group, const Cone *cone) {
+/* The one base that is not small beside v; 0 where there are more, or none. */
+static Value big_base(const Fuse *f, const Cone *cone, Value v, uint32_t *n) {
+    Value big = 0;
+    *n = 0;
     for (uint32_t i = 0; i < cone->n_bases; i++) {
-        bool reads = type_elems(graph_type_at(f->g, cone->bases[i])) == 1;
-        Value b = cone->bases[i];
-        for (uint32_t k = f->first_reader[b]; k < f->first_reader[b + 1] && !reads; k++) {
-            Value c = f->readers[k].node;
-            bool in_cone = false;
-            for (uint32_t m = 0; m < cone->n_maps; m++) in_cone |= cone->maps[m] == c;
-            reads = !in_cone && fuse_find(f, c) == group;
-        }
-        if (!reads) return false;
+        if (elems_of(f, cone->bases[i]) * SMALL_PART <= elems_of(f, v)) continue;
+        big = cone->bases[i];
+        ++*n;
     }
-    return true;
+    return *n == 1 ? big : 0;
 }
 
-/* Does every other group that reads map v read all of the cone's bases too, and at the same element? */
-static bool readers_read_all(Fuse *f, Value v, const Cone *cone) {
+static bool reads_directly(Fuse *f, Value group, Value base, const Cone *cone) {
+    for (uint32_t k = f->first_reader[base]; k < f->first_reader[base + 1]; k++) {
+        Value c = f->readers[k].node;
+        if (!is_listed(cone->maps, cone->n_maps, c) && fuse_find(f, c) == group) return true;
+    }
+    return false;
+}
+
+/* Groups that read map v of the cone must do so element by element and, where `need` says so, read all large bases themselves. */
+static bool readers_fit(Fuse *f, Value v, const Cone *cone, bool need) {
     Value own = fuse_find(f, v);
     for (uint32_t i = f->first_reader[v]; i < f->first_reader[v + 1]; i++) {
         Value c = fuse_find(f, f->readers[i].node);
         if (c == own) continue;
         if (f->reads[f->readers[i].read].kind != READ_SAME || f->groups[c].cls == FUSE_SCATTER) return false;
-        if (!group_reads_all(f, c, cone)) return false;
+        for (uint32_t b = 0; need && b < cone->n_bases; b++) {
+            bool small = elems_of(f, cone->bases[b]) * SMALL_PART <= elems_of(f, cone->maps[0]);
+            if (!small && !reads_directly(f, c, cone->bases[b], cone)) return false;
+        }
     }
     return true;
 }
 
-/* Is v stored for groups that all read what it is made of? Then its cone becomes inlined. */
-static bool clone(Fuse *f, Value v, bool *inlined) {
+static bool cone_of(Fuse *f, Value v, Cone *cone, const bool *inlined) {
     if (!f->computed[v] || f->forced[v] || f->level[v] != LEVEL_FULL || !fuse_is_out(f, v)) return false;
-    Cone cone = {.legal = true};
-    cone_add(f, &cone, v);
-    if (!cone.legal || cone.cost > CLONE_COST) return false;
+    *cone = (Cone){.legal = true};
+    cone_add(f, cone, v, v, inlined);
+    return cone->legal && cone->cost <= CLONE_COST;
+}
+
+/* Is v, stored for other groups, better computed again there? Where they read its bases anyway; or it has one large base, no larger
+ * than itself, that is stored anyway or stands for several such values: what is kept in memory is then no more, and v is not written. */
+static bool clone(Fuse *f, Value v, const uint16_t *votes, bool *inlined) {
+    Cone cone;
+    if (!cone_of(f, v, &cone, inlined)) return false;
+    uint32_t n_big;
+    Value big = big_base(f, &cone, v, &n_big);
+    bool stands_for = big && bytes_of(f, big) <= bytes_of(f, v) && (f->stored[big] || fuse_is_out(f, big) || votes[big] > 1);
     for (uint32_t i = 0; i < cone.n_maps; i++)
-        if (!readers_read_all(f, cone.maps[i], &cone)) return false;
+        if (!readers_fit(f, cone.maps[i], &cone, !stands_for && n_big)) return false;
     for (uint32_t i = 0; i < cone.n_maps; i++) inlined[cone.maps[i]] = true;
     return true;
 }
 
 static bool find_clones(Fuse *f, bool *inlined) {
     bool any = false;
-    for (Value v = 1; v < f->g->n_nodes; v++) any |= clone(f, v, inlined);
+    uint16_t *votes = arena_alloc(f->arena, sizeof *votes * f->g->n_nodes);
+    for (Value v = 1; v < f->g->n_nodes; v++) {
+        Cone cone;
+        uint32_t n;
+        Value big = cone_of(f, v, &cone, inlined) ? big_base(f, &cone, v, &n) : 0;
+        if (big && votes[big] < UINT16_MAX) votes[big]++;
+    }
+    for (Value v = 1; v < f->g->n_nodes; v++) any |= clone(f, v, votes, inlined);
     return any;
 }
 

@@ -48,7 +48,7 @@ static Level level_read(const Fuse *f, const FuseGroup *d, Value c, const Read *
     if ((l == LOWER_REDUCE && !reduces) || l == LOWER_CONTRACT || f->level[c] == LEVEL_OFF) return LEVEL_OFF;
     Level at = reduces ? LEVEL_FULL : (Level)f->level[c];
     if (r->kind == READ_SAME) return at;
-    return r->kind == READ_BCAST && at == LEVEL_FULL && is_row_expand(f, d, r->expand) ? LEVEL_ROW : LEVEL_OFF;
+    return r->kind == READ_BCAST && at == LEVEL_FULL && is_row_expand(f, d, r->by) ? LEVEL_ROW : LEVEL_OFF;
 }
 
 typedef struct Fit { bool legal, any; Level level; double evals; } Fit;
@@ -84,7 +84,7 @@ static Fit fit_consumer(Fuse *f, Value d, Value m) {
             const Read *r = &f->reads[i];
             if (!f->computed[r->base] || fuse_find(f, r->base) != d) continue;
             Level at = (Level)f->level[r->base];
-            bool broadcasts = r->kind == READ_BCAST && at == LEVEL_ROW && is_row_expand(f, dg, r->expand);
+            bool broadcasts = r->kind == READ_BCAST && at == LEVEL_ROW && is_row_expand(f, dg, r->by);
             if (f->level[c] != LEVEL_FULL || at == LEVEL_OFF || (r->kind != READ_SAME && !broadcasts)) fit.legal = false;
             else fit_level(&fit, broadcasts ? LEVEL_FULL : at);
         }
@@ -124,6 +124,13 @@ static bool any_full_out(Fuse *f, Value in, Value a, Value b) {
     return false;
 }
 
+/* A row kernel cannot overwrite a state element by element: it may read it again in a later loop. */
+static bool updates_full(Fuse *f, Value in) {
+    for (Value v = f->groups[in].first; v; v = f->next[v])
+        if (f->level[v] == LEVEL_FULL && f->updates[v]) return true;
+    return false;
+}
+
 static bool any_out(Fuse *f, Value in, Value a, Value b) {
     for (Value v = f->groups[in].first; v; v = f->next[v])
         if (needed_outside(f, v, a, b)) return true;
@@ -133,7 +140,7 @@ static bool any_out(Fuse *f, Value in, Value a, Value b) {
 /* Distinct values from outside that the two groups read together. */
 static uint32_t n_loads(Fuse *f, Value a, Value b) {
     uint32_t n = 0;
-    f->now += 4;
+    f->now += N_READ_KINDS;
     for (int side = 0; side < 2; side++)
         for (Value v = f->groups[side ? b : a].first; v; v = f->next[v])
             for (uint32_t i = f->first_read[v]; i < f->first_read[v + 1]; i++) {
@@ -196,6 +203,7 @@ static bool join_maps(Fuse *f, Value m, Value d, const Fit *fit) {
     if (!fit->legal || !fit->any) return false;
     if (dg->cls == FUSE_CONTRACT && !f->for_gpu && reads_updated_state(f, m)) return false;
     if (fit->level == LEVEL_FULL && !stores_full(f, dg) && any_full_out(f, m, m, d)) return false;
+    if (fit->level == LEVEL_FULL && dg->cls == FUSE_ROW && updates_full(f, m)) return false;
     if (fit->level == LEVEL_OFF && !cheap_off(f, m, d, fit)) return false;
     if (!within_limits(f, m, d) || !fuse_can_join(f, m, d)) return false;
     enter(f, m, fit);
@@ -222,7 +230,7 @@ bool fuse_merge(Fuse *f, Value p, Value c) {
 }
 
 static bool shares_a_read(Fuse *f, Value a, Value b) {
-    f->now += 4;
+    f->now += N_READ_KINDS;
     for (Value v = f->groups[a].first; v; v = f->next[v])
         for (uint32_t i = f->first_read[v]; i < f->first_read[v + 1]; i++) f->stamp[f->reads[i].base] = f->now;
     for (Value v = f->groups[b].first; v; v = f->next[v])

@@ -24,7 +24,7 @@ void fuse_groups_init(Fuse *f) {
 static int search(Fuse *f, Value a, Value b, bool forward, Value *region) {
     uint32_t lo = f->groups[a].ord, hi = f->groups[b].ord;
     int n = 0, at = -1;
-    f->now += 4;
+    f->now += N_READ_KINDS;
     for (Value from = forward ? a : b; at < n; from = ++at < n ? region[at] : 0) {
         for (Value m = from ? f->groups[from].first : 0; m; m = f->next[m]) {
             uint32_t begin = forward ? f->first_reader[m] : f->first_read[m], end = forward ? f->first_reader[m + 1] : f->first_read[m + 1];

@@ -96,6 +96,7 @@ static void force_roots(Fuse *f) {
         f->computed[v] = f->forced[v] = true;
         f->inlined[v] = false;
     }
+    for (uint32_t i = 0; i < e->n; i++) f->updates[e->roots[i].value] |= e->roots[i].is_update;
     for (Value v = 1; v < g->n_nodes; v++)
         if (f->live[v] && graph_op(g, v) == OP_state)
             f->is_updated[v] = graph_root(g, f->entry, true, attr_s(g, v, A_NAME)) != NULL;
@@ -118,35 +119,51 @@ void fuse_classify(Fuse *f) {
 /* maps: collects inlined maps instead of reads. */
 typedef struct Walk { int64_t evals; bool may_see_through; uint32_t mark, hold; Value *maps; uint32_t *n_maps; } Walk;
 
-static void add_read(Fuse *f, const Walk *w, Value base, ReadKind kind, Value expand) {
+static void add_read(Fuse *f, const Walk *w, Value base, ReadKind kind, Value by) {
     if (w->maps) return;
     if (f->n_reads == f->cap_reads) {
         uint32_t cap = f->cap_reads * 2 + 256;
         f->reads = arena_grow(f->arena, f->reads, sizeof *f->reads * f->n_reads, sizeof *f->reads * cap);
         f->cap_reads = cap;
     }
-    f->reads[f->n_reads++] = (Read){base, expand, kind, w->evals};
+    f->reads[f->n_reads++] = (Read){base, by, kind, w->evals};
 }
 
 /* Few elements of a large cheap map: better evaluated there than stored for it. */
 static bool sees_through(const Fuse *f, const Walk *w, Value v, ReadKind kind, uint32_t depth) {
-    if (kind != READ_OTHER || !w->may_see_through || f->forced[v] || depth >= SEE_THROUGH_DEPTH) return false;
+    if (kind < READ_TAKE || !w->may_see_through || f->forced[v] || depth >= SEE_THROUGH_DEPTH) return false;
     return lower_class(f->g, v) == LOWER_MAP && node_cost(f->g, v) <= 8 &&
            w->evals * SEE_THROUGH_GAIN <= type_elems(graph_type_at(f->g, v));
 }
 
-static ReadKind kind_through(const Graph *g, Value view, ReadKind kind) {
-    OpCode op = graph_op(g, view);
-    if (op == OP_reshape) return kind;
-    const Type *t = graph_type_at(g, view), *from = graph_type_at(g, graph_operand(g, view, 0));
-    if (op == OP_expand && dims_equal(t, from)) return kind;
-    return op == OP_expand && kind == READ_SAME ? READ_BCAST : READ_OTHER;
+/* Does the expand undo the take: from extent 1 along the taken axis alone, where the take's result has extent 1 too? */
+static bool undoes_take(const Graph *g, Value expand, Value take) {
+    const Type *t = graph_type_at(g, expand), *from = graph_type_at(g, graph_operand(g, expand, 0)), *row = graph_type_at(g, take);
+    int64_t axis = attr_i(g, take, A_AXIS, 0);
+    if (t->rank != row->rank || row->dims[axis] != 1) return false;
+    return dims_equal(from, row) && dims_equal(t, graph_type_at(g, graph_operand(g, take, 0)));
 }
 
-static void walk(Fuse *f, Walk *w, Value v, ReadKind kind, Value expand, uint32_t depth) {
+/* How the operand of a view is read, by whom the view is read so. */
+static ReadKind kind_through(const Graph *g, Value view, ReadKind kind, Value *by) {
+    OpCode op = graph_op(g, view);
+    if (op == OP_reshape) return kind == READ_TAKE ? READ_OTHER : kind;
+    if (op == OP_take && kind == READ_SAME) {
+        *by = view;
+        return READ_TAKE;
+    }
+    if (op != OP_expand) return READ_OTHER;
+    if (dims_equal(graph_type_at(g, view), graph_type_at(g, graph_operand(g, view, 0)))) return kind;
+    if (kind == READ_TAKE && undoes_take(g, view, *by)) return READ_SAME;
+    if (kind != READ_SAME) return READ_OTHER;
+    *by = view;
+    return READ_BCAST;
+}
+
+static void walk(Fuse *f, Walk *w, Value v, ReadKind kind, Value by, uint32_t depth) {
     bool through = f->computed[v] && sees_through(f, w, v, kind, depth);
     if (f->stored[v] || (f->computed[v] && !through)) {
-        add_read(f, w, v, kind, expand);
+        add_read(f, w, v, kind, by);
         return;
     }
     uint32_t mark = w->mark + (uint32_t)kind;
@@ -157,10 +174,11 @@ static void walk(Fuse *f, Walk *w, Value v, ReadKind kind, Value expand, uint32_
         f->held[v] = w->hold;
         w->maps[(*w->n_maps)++] = v;
     }
-    ReadKind next = l == LOWER_VIEW ? kind_through(f->g, v, kind) : kind;
-    if (next == READ_BCAST && kind == READ_SAME) expand = v;
-    for (uint32_t i = 0; i < graph_node(f->g, v)->n_operands; i++)
-        walk(f, w, graph_operand(f->g, v, i), next, expand, depth + through);
+    ReadKind next = l == LOWER_VIEW ? kind_through(f->g, v, kind, &by) : kind;
+    for (uint32_t i = 0; i < graph_node(f->g, v)->n_operands; i++) {
+        bool is_index = graph_op(f->g, v) == OP_take && i == 1; /* read at the very element */
+        walk(f, w, graph_operand(f->g, v, i), is_index ? kind : next, by, depth + through);
+    }
 }
 
 /* The roads from node v, which is computed: from its operands, or where it is a view, from itself. */
@@ -170,13 +188,12 @@ static void walk_node(Fuse *f, Walk *w, Value v) {
     ReadKind kind = READ_SAME;
     w->may_see_through = l == LOWER_MAP || l == LOWER_VIEW;
     w->evals = type_elems(graph_type_at(f->g, v));
-    Value expand = 0;
-    if (l == LOWER_VIEW) kind = kind_through(f->g, v, READ_SAME);
-    if (kind == READ_BCAST) expand = v;
+    Value by = 0;
+    if (l == LOWER_VIEW) kind = kind_through(f->g, v, READ_SAME, &by);
     for (uint32_t i = 0; i < n->n_operands; i++) {
         Value o = graph_operand(f->g, v, i);
         if (l == LOWER_REDUCE) w->evals = type_elems(graph_type_at(f->g, o));
-        walk(f, w, o, kind, expand, 0);
+        walk(f, w, o, kind, by, 0);
     }
 }
 
@@ -192,7 +209,7 @@ static void build_readers(Fuse *f) {
 }
 
 static void read_node(Fuse *f, Value v) {
-    f->now += 4;
+    f->now += N_READ_KINDS;
     Walk w = {.mark = f->now};
     walk_node(f, &w, v);
 }
@@ -221,7 +238,7 @@ void fuse_resolve(Fuse *f) {
 }
 
 void fuse_inlined_maps(Fuse *f, Value v, uint32_t hold, Value *list, uint32_t *n) {
-    f->now += 4;
+    f->now += N_READ_KINDS;
     Walk w = {.mark = f->now, .hold = hold, .maps = list, .n_maps = n};
     walk_node(f, &w, v);
 }

@@ -153,6 +153,23 @@ static bool visit(Check *c, const Group *group, Value v, uint8_t way, bool is_st
     return true;
 }
 
+enum { ELSEWHERE = -1, TAKEN = -2 };       /* an element of no known place; one of the row, at an index that was read */
+
+/* From row level to full size, along the reduced axes. */
+static bool expands_rows(const Check *c, const Group *group, Value v) {
+    const Type *from = graph_type_at(c->g, graph_operand(c->g, v, 0));
+    if (!dims_equal(graph_type_at(c->g, v), &group->dims) || type_elems(from) != row_count(group)) return false;
+    for (uint32_t k = 0; k < group->n_axes; k++)
+        if (from->dims[group->axes[k]] != 1) return false;
+    return true;
+}
+
+/* One element of each row, along the one reduced axis. */
+static bool takes_from_row(const Check *c, const Group *group, Value v) {
+    return group->n_axes == 1 && attr_i(c->g, v, A_AXIS, 0) == group->axes[0] && type_elems(graph_type_at(c->g, v)) == row_count(group) &&
+           dims_equal(graph_type_at(c->g, graph_operand(c->g, v, 0)), &group->dims);
+}
+
 /* In a row group every reduction is met at its row: full level reads row level through an expand of just these dims. */
 static bool check_rows(Check *c, const Group *group, Value v, int64_t n, uint32_t depth) {
     if (ends_walk(c, v) || lower_of(c, v) == LOWER_LEAF) return true;
@@ -165,16 +182,12 @@ static bool check_rows(Check *c, const Group *group, Value v, int64_t n, uint32_
         c->seen[v] |= 4;
         return check_rows(c, group, graph_operand(c->g, v, 0), full, depth + 1);
     }
-    uint8_t bit = n == rows ? 8 : n == full ? 16 : 32;
+    uint8_t bit = n == rows ? 8 : n == full ? 16 : n == TAKEN ? 32 : 64;
     if (c->seen[v] & bit) return true;
     c->seen[v] |= bit;
-    int64_t next = l == LOWER_MAP || graph_op(c->g, v) == OP_reshape ? n : -1;
-    if (graph_op(c->g, v) == OP_expand) {
-        const Type *from = graph_type_at(c->g, graph_operand(c->g, v, 0));
-        bool along = n == full && dims_equal(graph_type_at(c->g, v), &group->dims) && type_elems(from) == rows;
-        for (uint32_t k = 0; k < group->n_axes && along; k++) along = from->dims[group->axes[k]] == 1;
-        if (along) next = rows;
-    }
+    int64_t next = l == LOWER_MAP ? n : graph_op(c->g, v) == OP_reshape && n > 0 ? n : ELSEWHERE;
+    if (graph_op(c->g, v) == OP_expand && (n == full || n == TAKEN) && expands_rows(c, group, v)) next = rows;
+    if (graph_op(c->g, v) == OP_take && n == rows && takes_from_row(c, group, v)) next = TAKEN;
     for (uint32_t i = 0; i < node->n_operands; i++)
         if (!check_rows(c, group, graph_operand(c->g, v, i), next, depth + 1)) return false;
     return true;

@@ -11,10 +11,12 @@
 typedef enum ReadKind {
     READ_SAME,   /* row-major the same element: through reshapes only */
     READ_BCAST,  /* one expand among reshapes */
-    READ_OTHER
+    READ_TAKE,   /* one take: the same element but along its axis. An expand of extent 1 there makes it READ_SAME again */
+    READ_OTHER,
+    N_READ_KINDS
 } ReadKind;
 /* One road from an operand of a node through views (and inlined maps) to a value that is stored or computed. */
-typedef struct Read { Value base, expand; ReadKind kind; int64_t evals; } Read; /* evals: elements that are read */
+typedef struct Read { Value base, by; ReadKind kind; int64_t evals; } Read; /* by: the expand or take; evals: elements that are read */
 typedef struct Reader { Value node; uint32_t read; } Reader;
 
 typedef enum Level {
@@ -44,6 +46,7 @@ typedef struct Fuse {
     bool *inlined;                  /* a map that every reader evaluates for itself */
     bool *forced;                   /* must be stored: root, operand of a contraction or scatter */
     bool *is_updated;               /* a state leaf that this entry overwrites */
+    bool *updates;                  /* the new value of a state */
     uint32_t *first_read; Read *reads; uint32_t n_reads, cap_reads;   /* of node v: first_read[v] .. first_read[v + 1] */
     uint32_t *first_reader; Reader *readers;                          /* of base v likewise */
     Value *parent, *next;           /* union-find; members of a group */
