@@ -5,7 +5,7 @@
 #include <string.h>
 #include "step_table.h"
 
-void json_string(Text *out, const char *s)
+void manifest_string(Text *out, const char *s)
 {
     text_printf(out, "\"");
     for (; s && *s; s++) {
@@ -17,7 +17,7 @@ void json_string(Text *out, const char *s)
     text_printf(out, "\"");
 }
 
-static void json_dims(Text *out, const Type *t)
+static void manifest_dims(Text *out, const Type *t)
 {
     text_printf(out, "[");
     for (uint32_t d = 0; d < t->rank; d++) text_printf(out, "%s%lld", d ? ", " : "", (long long)t->dims[d]);
@@ -46,9 +46,9 @@ static void print_symbols(Text *out, const StepTable *t)
         Symbol s;
         if (!buffer_symbol(t->g, b, &s)) continue;
         text_printf(out, "%s\n        {\"name\": ", comma), comma = ",";
-        json_string(out, b->symbol ? b->symbol : "");
+        manifest_string(out, b->symbol ? b->symbol : "");
         text_printf(out, ", \"class\": \"%s\", \"dtype\": \"%s\", \"shape\": ", symbol_class(b, &s), dtype_info[type->dtype].name);
-        json_dims(out, type);
+        manifest_dims(out, type);
         text_printf(out, ", \"layout\": \"row-major\", \"offset\": %llu, \"bytes\": %llu", (unsigned long long)b->offset, (unsigned long long)type_bytes(type));
         if (s.cls == SYMBOL_OUTPUT) text_printf(out, ", \"entry\": \"%s\"", entry_name[b->entry]);
         text_printf(out, "}");
@@ -71,7 +71,7 @@ static void print_kernels(Text *out, const ManifestTarget *m)
             while (loc->parent && loc->kind != LOC_NODE) loc = &t->g->locs[loc->parent];
             if (loc->kind != LOC_NODE || !loc->name || !loc->name[0]) continue;
             text_printf(out, n_names++ ? ", " : "");
-            json_string(out, loc->name);
+            manifest_string(out, loc->name);
         }
         text_printf(out, "], \"flops\": %llu, \"bytes\": %llu, \"ms\": %.6g", (unsigned long long)k->flops, (unsigned long long)k->bytes,
                     target_predict_ms(m->target->target, k));
@@ -157,7 +157,7 @@ static void print_casts(Text *out, const Graph *g)
         const Loc *loc = &g->locs[graph_node(g, v)->loc];
         if (graph_op(g, v) != OP_cast || !graph_node(g, v)->loc || loc->kind != LOC_CAST) continue;
         text_printf(out, "%s\n    {\"node\": ", comma), comma = ",";
-        json_string(out, loc->parent && g->locs[loc->parent].name ? g->locs[loc->parent].name : "");
+        manifest_string(out, loc->parent && g->locs[loc->parent].name ? g->locs[loc->parent].name : "");
         text_printf(out, ", \"from\": \"%s\", \"to\": \"%s\", \"why\": \"cast class of the op\"}", dtype_info[graph_type_at(g, graph_operand(g, v, 0))->dtype].name,
                     dtype_info[graph_type_at(g, v)->dtype].name);
     }
@@ -168,11 +168,11 @@ void manifest_plan(Text *out, const ManifestTarget *targets, uint32_t n, const C
 {
     const Plan *p = targets[0].table->plan;
     text_printf(out, "{\n  \"name\": \"%s\",\n  \"model\": ", o->name);
-    json_string(out, o->model_path ? o->model_path : "");
+    manifest_string(out, o->model_path ? o->model_path : "");
     text_printf(out, ",\n  \"optimizer\": ");
-    json_string(out, o->optimizer);
+    manifest_string(out, o->optimizer);
     text_printf(out, ",\n  \"loss\": ");
-    json_string(out, o->loss);
+    manifest_string(out, o->loss);
     text_printf(out, ",\n  \"mem_limit_bytes\": %llu,\n  \"peak_bytes\": %llu,\n  \"lower_bound_bytes\": %llu,\n", (unsigned long long)o->mem_limit_bytes,
                 (unsigned long long)p->arena_bytes, (unsigned long long)p->lower_bound_bytes);
     text_printf(out, "  \"batch\": %lld,\n  \"micro_batch\": %lld,\n  \"accumulation_steps\": %lld,\n  \"bytes\": {", (long long)p->batch, (long long)p->micro_batch,
@@ -199,18 +199,18 @@ void manifest_weights(Text *out, const Graph *g, const CodegenOptions *o)
 {
     const char *comma = "";
     text_printf(out, "{\n  \"model\": ");
-    json_string(out, o->model_path ? o->model_path : "");
+    manifest_string(out, o->model_path ? o->model_path : "");
     text_printf(out, ",\n  \"weights\": [");
     for (uint32_t i = 0; i < g->n_states; i++) {
         const State *s = &g->states[i];
         const Type *t = &g->types[s->type];
         if (s->cls != STATE_PARAM) continue;
         text_printf(out, "%s\n    {\"name\": ", comma), comma = ",";
-        json_string(out, s->name);
+        manifest_string(out, s->name);
         text_printf(out, ", \"dtype\": \"%s\", \"shape\": ", dtype_info[t->dtype].name);
-        json_dims(out, t);
+        manifest_dims(out, t);
         text_printf(out, ", \"trains\": %s, \"file\": ", s->trains ? "true" : "false");
-        if (s->source.file) json_string(out, s->source.file);
+        if (s->source.file) manifest_string(out, s->source.file);
         else text_printf(out, "null");
         text_printf(out, ", \"offset\": %llu, \"bytes\": %llu}", (unsigned long long)s->source.offset, (unsigned long long)(s->source.file ? s->source.bytes : type_bytes(t)));
     }

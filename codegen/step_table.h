@@ -40,7 +40,7 @@ uint32_t step_files(const Graph *, Arena *, const char ***files); /* distinct we
 typedef struct ManifestTarget { const TargetPlan *target; const StepTable *table; const char *co_path; } ManifestTarget;
 void manifest_plan(Text *, const ManifestTarget *, uint32_t n, const CodegenOptions *);
 void manifest_weights(Text *, const Graph *, const CodegenOptions *);
-void json_string(Text *, const char *);
+void manifest_string(Text *, const char *);
 /* The symbol of a plan's buffer: its class in trainc_symbol_class's order and its state or input; false: an internal one. */
 typedef enum SymbolClass { SYMBOL_STATE, SYMBOL_INPUT, SYMBOL_OUTPUT, SYMBOL_CONST } SymbolClass;
 typedef struct Symbol { SymbolClass cls; const State *state; const Input *input; } Symbol;
