@@ -208,7 +208,7 @@ static bool run_one(PassContext *ctx, const PassInfo *p, uint32_t *props, uint32
         return false;
     }
     if (ctx->options->verbose && ctx->log)
-        fprintf(ctx->log, "%-11s %8.2f ms  %6u -> %u nodes\n", p->name, took, n_before, ctx->g->n_nodes);
+        fprintf(ctx->log, "%-11s %8.2f ms  %6u -> %-6u nodes  %s\n", p->name, took, n_before, ctx->g->n_nodes, p->what);
     dump(ctx, p, number);
     return true;
 }
