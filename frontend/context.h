@@ -1,78 +1,99 @@
-/* context.h - the state of one import, shared by import.c, dims.c, params.c and node.c. Private to frontend/. */
+/* context.h - the state of one import, shared by import.c, dims.c, params.c and node.c. Private to
+ * frontend/. */
 #ifndef TRAINC_CONTEXT_H
 #define TRAINC_CONTEXT_H
 #include "loader.h"
 
 /* Interned names to numbers; open addressing over pointers of graph_str. */
-typedef struct NameMap { const char **names; uint32_t *values; uint32_t n, cap; } NameMap;
+typedef struct NameMap {
+    const char **names;
+    uint32_t *values;
+    uint32_t n, cap;
+} NameMap;
 void names_set(Arena *, NameMap *, const char *interned, uint32_t value);
 bool names_get(const NameMap *, const char *interned, uint32_t *value);
 
 enum { WALK_MICRO, WALK_EVAL, N_WALKS };
 
-/* One graph body being walked: the main graph, a branch of If, or a local function that is inlined. */
+/* One graph body being walked: the main graph, a branch of If, or a local function that is inlined.
+ */
 typedef struct Scope {
-    const struct Scope *outer;             /* names of an enclosing graph; NULL for main graph and functions */
-    NameMap values;                        /* ONNX value name -> Value; 0: blocked */
-    const Onnx__NodeProto *caller;         /* function: the node that calls it, for attribute references, */
-    const struct Scope *calling;           /* and the scope of that node */
-    Onnx__OperatorSetIdProto **opsets; size_t n_opsets;
-    const char *prefix;                    /* of node names in diagnostics */
+    const struct Scope *outer; /* names of an enclosing graph; NULL for main graph and functions */
+    NameMap values;            /* ONNX value name -> Value; 0: blocked */
+    const Onnx__NodeProto *caller; /* function: the node that calls it, for attribute references, */
+    const struct Scope *calling;   /* and the scope of that node */
+    Onnx__OperatorSetIdProto **opsets;
+    size_t n_opsets;
+    const char *prefix; /* of node names in diagnostics */
     int depth;
 } Scope;
 
-typedef struct Sequence { const Value *items; uint32_t n; } Sequence;
+typedef struct Sequence {
+    const Value *items;
+    uint32_t n;
+} Sequence;
 
 struct Import {
     Graph *g;
-    Arena *arena;                          /* the graph's */
+    Arena *arena; /* the graph's */
     ModelFile *file;
     const ImportOptions *options;
     Model *model;
-    NameMap initializers;                  /* name -> index + 1 */
-    TensorSource *sources;                 /* of the initializers; type.dtype 0: could not be had */
-    NameMap sets;                          /* inputs that --set made constant -> Value */
+    NameMap initializers;  /* name -> index + 1 */
+    TensorSource *sources; /* of the initializers; type.dtype 0: could not be had */
+    NameMap sets;          /* inputs that --set made constant -> Value */
     bool training;
     Scope *scope;
     Scope main[N_WALKS];
-    uint8_t *folded; uint32_t n_folded, cap_folded;    /* per value: 0 unknown, 1 constant leaves only, 2 reads what is fed */
-    Sequence *sequences; uint32_t n_sequences;
-    NameMap streams;                       /* prefix and first output of a node -> random stream */
+    uint8_t *folded;
+    uint32_t n_folded,
+        cap_folded; /* per value: 0 unknown, 1 constant leaves only, 2 reads what is fed */
+    Sequence *sequences;
+    uint32_t n_sequences;
+    NameMap streams; /* prefix and first output of a node -> random stream */
     uint32_t n_streams;
-    NameMap rows;                          /* ONNX op -> its first row in onnx.def, + 1 */
-    const Onnx__NodeProto *top_node;       /* the node of the main graph that is being imported */
+    NameMap rows;                    /* ONNX op -> its first row in onnx.def, + 1 */
+    const Onnx__NodeProto *top_node; /* the node of the main graph that is being imported */
 };
 
 /* A sequence (SplitToSequence, ...) is a Value with this bit: the rest indexes Import.sequences. */
 #define SEQUENCE_BIT 0x80000000u
+/* What a function's omitted optional input is bound to: reading it is reading no input at all. */
+#define OMITTED UINT32_MAX
 
 /* dims.c: binds every dimension of the inputs, adds the graph's inputs. false after diagnostics. */
 bool dims_bind(Import *);
-/* params.c: adds a state for every float initializer, with freeze and train rules applied. false after diagnostics. */
+/* params.c: adds a state for every float initializer, with freeze and train rules applied. false
+ * after diagnostics. */
 bool params_add(Import *);
 /* The Value of initializer i: its state, or a constant. 0 after a diagnostic. */
 Value params_value(Import *, uint32_t i);
 /* A Constant node's float tensor becomes a parameter where --train names its output. */
 bool params_names_constant(const Import *, const char *output);
 Value params_add_constant(Import *, const char *output, const TensorSource *);
-/* Names of the trained parameters that lie behind a node, "a, b and 3 more", or NULL where none does. */
+/* Names of the trained parameters that lie behind a node, "a, b and 3 more", or NULL where none
+ * does. */
 const char *params_behind(Import *, const Onnx__NodeProto *);
 /* The closest of the names to `name`, or NULL where none is near. */
 const char *closest_name(Arena *, const char *name, const char *const *names, uint32_t n);
 
 /* fold.c */
-bool fold_is_constant(Import *, Value);    /* do its leaves hold constants only? */
-Value fold_value(Import *, Value);         /* the constant it equals, where it is one and small; else itself */
+bool fold_is_constant(Import *, Value); /* do its leaves hold constants only? */
+Value fold_value(Import *,
+                 Value); /* the constant it equals, where it is one and small; else itself */
 bool fold_tensor(Import *, Value, Tensor *);
 
 /* import.c */
 void import_nodes(Import *, Onnx__NodeProto *const *, size_t n); /* into the current scope */
-bool scope_find(Import *, const Scope *, const char *name, Value *); /* false where nothing defines it; 0: blocked */
+bool scope_find(Import *, const Scope *, const char *name,
+                Value *); /* false where nothing defines it; 0: blocked */
 void scope_define(Import *, const char *name, Value);
 
-/* inline.c: If with a known condition, and local functions. false where the node is neither. is_open: no input is blocked. */
+/* inline.c: If with a known condition, and local functions. false where the node is neither.
+ * is_open: no input is blocked. */
 bool import_inline(ImportNode *, bool is_open);
 
 /* node.c: the attribute of a node, references of function bodies resolved; NULL where absent */
-const Onnx__AttributeProto *find_attribute(const Scope *, const Onnx__NodeProto *, const char *name);
+const Onnx__AttributeProto *find_attribute(const Scope *, const Onnx__NodeProto *,
+                                           const char *name);
 #endif

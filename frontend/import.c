@@ -1,18 +1,28 @@
-/* import.c - walks the ONNX graph into the IR graph: once in training form for the outputs of `micro`, once in inference form for `eval`.
+/* import.c - walks the ONNX graph into the IR graph: once in training form for the outputs of
+ * `micro`, once in inference form for `eval`.
  *
- * Both walks emit into one hash-consed graph, so what does not differ (all but dropout and batch statistics) is one set of nodes.
- * ONNX nodes are in topological order; each finds its row in onnx.def by op and version, emits core ops, and has its outputs folded
- * where they are constant. A node that cannot be imported is reported with the parameters behind it and its outputs are blocked;
- * what reads a blocked value is checked for support but not imported, so every obstacle of a model is reported once, in one run.
+ * Both walks emit into one hash-consed graph, so what does not differ (all but dropout and batch
+ * statistics) is one set of nodes. ONNX nodes are in topological order; each finds its row in
+ * onnx.def by op and version, emits core ops, and has its outputs folded where they are constant. A
+ * node that cannot be imported is reported with the parameters behind it and its outputs are
+ * blocked; what reads a blocked value is checked for support but not imported, so every obstacle of
+ * a model is reported once, in one run.
  */
 #include "context.h"
 #include <stdlib.h>
 #include <string.h>
 
 typedef enum RowKind { ROW_RULE, ROW_C, ROW_SEQUENCE, ROW_DATA } RowKind;
-typedef struct OnnxRow { const char *op; RowKind kind; int64_t since, until; const char *rule, *attributes; ImportFn *import; } OnnxRow;
+typedef struct OnnxRow {
+    const char *op;
+    RowKind kind;
+    int64_t since, until;
+    const char *rule, *attributes;
+    ImportFn *import;
+} OnnxRow;
 static const OnnxRow rows[] = {
-#define ONNX(op, since, until, rule, attributes) {#op, ROW_RULE, since, until, rule, attributes, NULL},
+#define ONNX(op, since, until, rule, attributes)                                                   \
+    {#op, ROW_RULE, since, until, rule, attributes, NULL},
 #define ONNX_C(op, since, until, fn) {#op, ROW_C, since, until, NULL, NULL, fn},
 #define ONNX_SEQUENCE(op, since, until, fn) {#op, ROW_SEQUENCE, since, until, NULL, NULL, fn},
 #define ONNX_DATA(op, since, until) {#op, ROW_DATA, since, until, NULL, NULL, NULL},
@@ -22,30 +32,32 @@ static const OnnxRow rows[] = {
 #undef ONNX_SEQUENCE
 #undef ONNX_DATA
 };
-enum { N_ROWS = sizeof rows / sizeof *rows, NODE_METADATA = 9, MAX_RULE_INPUTS = 5, MAX_RULE_ATTRIBUTES = 4 };
+enum {
+    N_ROWS = sizeof rows / sizeof *rows,
+    NODE_METADATA = 9,
+    MAX_RULE_INPUTS = 5,
+    MAX_RULE_ATTRIBUTES = 4
+};
 
 /* ---------------------------------------------------------------- scopes */
 
-bool scope_find(Import *im, const Scope *scope, const char *name, Value *value)
-{
+bool scope_find(Import *im, const Scope *scope, const char *name, Value *value) {
     const char *key = graph_str(im->g, name);
     for (; scope; scope = scope->outer)
-        if (names_get(&scope->values, key, value))
-            return true;
+        if (names_get(&scope->values, key, value)) return true;
     *value = 0;
     return false;
 }
 
-void scope_define(Import *im, const char *name, Value value)
-{
-    if (*name)
-        names_set(im->arena, &im->scope->values, graph_str(im->g, name), value);
+void scope_define(Import *im, const char *name, Value value) {
+    if (*name) names_set(im->arena, &im->scope->values, graph_str(im->g, name), value);
 }
 
-static bool is_main_domain(const char *domain) { return !domain || !*domain || !strcmp(domain, "ai.onnx"); }
+static bool is_main_domain(const char *domain) {
+    return !domain || !*domain || !strcmp(domain, "ai.onnx");
+}
 
-static int64_t opset_of(const Scope *scope, const char *domain)
-{
+static int64_t opset_of(const Scope *scope, const char *domain) {
     for (size_t i = 0; i < scope->n_opsets; i++) {
         const char *d = scope->opsets[i]->domain;
         if (is_main_domain(d) ? is_main_domain(domain) : domain && !strcmp(d, domain))
@@ -56,22 +68,22 @@ static int64_t opset_of(const Scope *scope, const char *domain)
 
 /* ---------------------------------------------------------------- locations */
 
-/* dynamo: "['', 'layer3', 'layer3.0', 'relu_24']", the last but one is the module. TorchScript: the path in the node's name. */
-static const char *module_of(Import *im, const Onnx__NodeProto *node, const char *label)
-{
-    char *scopes = node->base.n_unknown_fields ? metadata_find(im->file->arena, &node->base, NODE_METADATA, "pkg.torch.onnx.name_scopes") : NULL;
+/* dynamo: "['', 'layer3', 'layer3.0', 'relu_24']", the last but one is the module. TorchScript: the
+ * path in the node's name. */
+static const char *module_of(Import *im, const Onnx__NodeProto *node, const char *label) {
+    char *scopes = node->base.n_unknown_fields
+                       ? metadata_find(im->file->arena, &node->base, NODE_METADATA,
+                                       "pkg.torch.onnx.name_scopes")
+                       : NULL;
     if (!scopes) {
         const char *end = strrchr(label, '/');
-        if (*label != '/' || end == label)
-            return "";
+        if (*label != '/' || end == label) return "";
         char *path = arena_printf(im->arena, "%.*s", (int)(end - label - 1), label + 1);
-        for (char *p = path; (p = strchr(p, '/'));)
-            *p = '.';
+        for (char *p = path; (p = strchr(p, '/'));) *p = '.';
         return path;
     }
     char *last = strrchr(scopes, ',');
-    if (!last)
-        return "";
+    if (!last) return "";
     *last = 0;
     char *start = strrchr(scopes, ',');
     start = start ? start : scopes;
@@ -80,9 +92,10 @@ static const char *module_of(Import *im, const Onnx__NodeProto *node, const char
     return start;
 }
 
-static LocId node_loc(Import *im, const Onnx__NodeProto *node)
-{
-    const char *name = node->name && *node->name ? node->name : node->n_output ? node->output[0] : "";
+static LocId node_loc(Import *im, const Onnx__NodeProto *node) {
+    const char *name = node->name && *node->name ? node->name
+                       : node->n_output          ? node->output[0]
+                                                 : "";
     const char *label = arena_printf(im->arena, "%s%s", im->scope->prefix, name);
     return graph_loc(im->g, (Loc){LOC_NODE, label, node->op_type, module_of(im, node, label), 0});
 }
@@ -90,34 +103,31 @@ static LocId node_loc(Import *im, const Onnx__NodeProto *node)
 /* ---------------------------------------------------------------- one node */
 
 /* Binds the attributes of a rule row ("alpha=0.01 beta=1") as numbers of the first input's type. */
-static uint32_t bind_attributes(ImportNode *n, const char *list, RuleBind *binds)
-{
+static uint32_t bind_attributes(ImportNode *n, const char *list, RuleBind *binds) {
     uint32_t count = 0;
     while (*list && count < MAX_RULE_ATTRIBUTES) {
         char name[32], *end;
         size_t length = strcspn(list, "=");
         snprintf(name, sizeof name, "%.*s", (int)length, list);
         double value = node_float(n, name, strtod(list + length + 1, &end));
-        binds[count++] = (RuleBind){arena_strdup(n->arena, name), node_number(n, (DType)node_type(n, n->in[0])->dtype, value)};
+        binds[count++] = (RuleBind){arena_strdup(n->arena, name),
+                                    node_number(n, (DType)node_type(n, n->in[0])->dtype, value)};
         list = end + strspn(end, " ");
     }
     return count;
 }
 
-static void import_rule(ImportNode *n, const OnnxRow *row)
-{
+static void import_rule(ImportNode *n, const OnnxRow *row) {
     static const char *const names[MAX_RULE_INPUTS] = {"a", "b", "c", "d", "e"};
     RuleBind binds[MAX_RULE_INPUTS + MAX_RULE_ATTRIBUTES];
     uint32_t count = 0;
     for (; count < n->n_in && count < MAX_RULE_INPUTS; count++)
         binds[count] = (RuleBind){names[count], n->in[count]};
-    if (count && n->in[0])
-        count += bind_attributes(n, row->attributes, binds + count);
+    if (count && n->in[0]) count += bind_attributes(n, row->attributes, binds + count);
     n->out[0] = node_rule(n, row->rule, binds, count);
 }
 
-static const OnnxRow *row_find(Import *im, const char *op, int64_t opset, bool *is_known)
-{
+static const OnnxRow *row_find(Import *im, const char *op, int64_t opset, bool *is_known) {
     uint32_t first;
     *is_known = names_get(&im->rows, graph_str(im->g, op), &first);
     for (uint32_t i = *is_known ? first - 1 : N_ROWS; i < N_ROWS; i++)
@@ -126,35 +136,34 @@ static const OnnxRow *row_find(Import *im, const char *op, int64_t opset, bool *
     return NULL;
 }
 
-static void report_unsupported(ImportNode *n, bool is_known)
-{
+static void report_unsupported(ImportNode *n, bool is_known) {
     const Onnx__NodeProto *p = n->proto;
     if (is_known)
         diag_add(n->g, E_OP_VERSION, n->g->loc, p->op_type, (int)n->opset);
     else
         diag_add(n->g, E_OP_UNSUPPORTED, n->g->loc, p->op_type,
-                 is_main_domain(p->domain) ? "" : arena_printf(n->arena, " (domain %s)", p->domain));
+                 is_main_domain(p->domain) ? ""
+                                           : arena_printf(n->arena, " (domain %s)", p->domain));
 }
 
-static bool has_sequence(const ImportNode *n)
-{
+static bool has_sequence(const ImportNode *n) {
     for (uint32_t i = 0; i < n->n_in; i++)
-        if (n->in[i] & SEQUENCE_BIT)
-            return true;
+        if (n->in[i] & SEQUENCE_BIT) return true;
     return false;
 }
 
-/* is_open: no input is blocked. Behind a block only what no input could change is reported: there is no such op, or no static shape. */
-static void import_by_row(ImportNode *n, bool is_open)
-{
+/* is_open: no input is blocked. Behind a block only what no input could change is reported: there
+ * is no such op, or no static shape. */
+static void import_by_row(ImportNode *n, bool is_open) {
     bool is_known = false;
-    const OnnxRow *row = is_main_domain(n->proto->domain) ? row_find(n->im, n->proto->op_type, n->opset, &is_known) : NULL;
+    const OnnxRow *row = is_main_domain(n->proto->domain)
+                             ? row_find(n->im, n->proto->op_type, n->opset, &is_known)
+                             : NULL;
     if (!row || (is_open && has_sequence(n) && row->kind != ROW_SEQUENCE)) {
         report_unsupported(n, is_known && !row);
         return;
     }
-    if (!is_open && row->kind != ROW_DATA)
-        return;
+    if (!is_open && row->kind != ROW_DATA) return;
     switch (row->kind) {
     case ROW_RULE:
         import_rule(n, row);
@@ -170,31 +179,28 @@ static void import_by_row(ImportNode *n, bool is_open)
 }
 
 /* Reads the inputs. false where one is blocked, or not defined at all (which is reported). */
-static bool inputs_read(Import *im, const Onnx__NodeProto *p, Value *in)
-{
+static bool inputs_read(Import *im, const Onnx__NodeProto *p, Value *in) {
     bool is_open = true;
     for (size_t i = 0; i < p->n_input; i++) {
-        if (!*p->input[i])
-            continue;
+        if (!*p->input[i]) continue;
         if (!scope_find(im, im->scope, p->input[i], &in[i]))
             diag_add(im->g, E_MODEL_INVALID, im->g->loc,
-                     arena_printf(im->arena, "nothing before this node defines its input %s", p->input[i]));
+                     arena_printf(im->arena, "nothing before this node defines its input %s",
+                                  p->input[i]));
         is_open &= in[i] != 0;
+        if (in[i] == OMITTED) in[i] = 0;
     }
     return is_open;
 }
 
-static bool is_any_made(const ImportNode *n)
-{
+static bool is_any_made(const ImportNode *n) {
     for (uint32_t i = 0; i < n->n_out; i++)
-        if (n->out[i])
-            return true;
+        if (n->out[i]) return true;
     return !n->n_out;
 }
 
 /* Says which parameters the obstacle cuts off, in the hint of its diagnostic. */
-static void hint_behind(Import *im)
-{
+static void hint_behind(Import *im) {
     const Diag *last = &im->g->diags.items[im->g->diags.n - 1];
     const char *behind = im->top_node ? params_behind(im, im->top_node) : NULL;
     const char *hint = last->hint ? last->hint : "";
@@ -202,52 +208,55 @@ static void hint_behind(Import *im)
         diag_hint(im->g, "%s%sit cuts %s off from the loss", hint, *hint ? "; " : "", behind);
 }
 
-static void import_node(Import *im, const Onnx__NodeProto *p)
-{
+static void import_node(Import *im, const Onnx__NodeProto *p) {
     Graph *g = im->g;
     uint32_t before = g->diags.n;
-    Value *in = arena_alloc(im->arena, (p->n_input + 1) * sizeof *in), *out = arena_alloc(im->arena, (p->n_output + 1) * sizeof *out);
+    Value *in = arena_alloc(im->arena, (p->n_input + 1) * sizeof *in),
+          *out = arena_alloc(im->arena, (p->n_output + 1) * sizeof *out);
     g->loc = node_loc(im, p);
-    ImportNode n = {.im = im, .g = g, .arena = im->arena, .proto = p, .opset = opset_of(im->scope, p->domain), .training = im->training,
-                    .batchnorm_train = im->options->batchnorm_train, .n_in = (uint32_t)p->n_input, .n_out = (uint32_t)p->n_output,
-                    .in = in, .out = out};
+    ImportNode n = {.im = im,
+                    .g = g,
+                    .arena = im->arena,
+                    .proto = p,
+                    .opset = opset_of(im->scope, p->domain),
+                    .training = im->training,
+                    .batchnorm_train = im->options->batchnorm_train,
+                    .n_in = (uint32_t)p->n_input,
+                    .n_out = (uint32_t)p->n_output,
+                    .in = in,
+                    .out = out};
     bool is_open = inputs_read(im, p, in);
-    if (!import_inline(&n, is_open))
-        import_by_row(&n, is_open);
+    if (!import_inline(&n, is_open)) import_by_row(&n, is_open);
     if (is_open && !is_any_made(&n) && g->diags.n == before)
         diag_add(g, E_OP_UNSUPPORTED, g->loc, p->op_type, " in this form");
-    if (g->diags.n > before)
-        hint_behind(im);
-    for (size_t i = 0; i < p->n_output; i++)
-        scope_define(im, p->output[i], fold_value(im, out[i]));
+    if (g->diags.n > before) hint_behind(im);
+    for (size_t i = 0; i < p->n_output; i++) scope_define(im, p->output[i], fold_value(im, out[i]));
 }
 
-void import_nodes(Import *im, Onnx__NodeProto *const *nodes, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        import_node(im, nodes[i]);
+void import_nodes(Import *im, Onnx__NodeProto *const *nodes, size_t n) {
+    for (size_t i = 0; i < n; i++) import_node(im, nodes[i]);
 }
 
 /* ---------------------------------------------------------------- one walk */
 
-typedef struct Liveness { Import *im; NameMap names; } Liveness;
+typedef struct Liveness {
+    Import *im;
+    NameMap names;
+} Liveness;
 
-static void live_inputs(Liveness *l, const Onnx__NodeProto *node)
-{
+static void live_inputs(Liveness *l, const Onnx__NodeProto *node) {
     for (size_t i = 0; i < node->n_input; i++)
         names_set(l->im->arena, &l->names, graph_str(l->im->g, node->input[i]), 1);
     for (size_t i = 0; i < node->n_attribute; i++) {
         const Onnx__GraphProto *body = node->attribute[i]->g;
-        for (size_t k = 0; body && k < body->n_node; k++)
-            live_inputs(l, body->node[k]);
+        for (size_t k = 0; body && k < body->n_node; k++) live_inputs(l, body->node[k]);
         for (size_t k = 0; body && k < body->n_output; k++)
             names_set(l->im->arena, &l->names, graph_str(l->im->g, body->output[k]->name), 1);
     }
 }
 
 /* Which nodes the outputs need: obstacles elsewhere are none. */
-static bool *live_nodes(Import *im)
-{
+static bool *live_nodes(Import *im) {
     const Onnx__GraphProto *graph = im->file->proto->graph;
     bool *is_live = arena_alloc(im->arena, graph->n_node + 1);
     Liveness l = {.im = im};
@@ -258,46 +267,47 @@ static bool *live_nodes(Import *im)
         uint32_t used;
         for (size_t k = 0; k < node->n_output; k++)
             is_live[i] |= names_get(&l.names, graph_str(im->g, node->output[k]), &used);
-        if (is_live[i])
-            live_inputs(&l, node);
+        if (is_live[i]) live_inputs(&l, node);
     }
     return is_live;
 }
 
-static void define_leaves(Import *im)
-{
+static void define_leaves(Import *im) {
     const Onnx__GraphProto *graph = im->file->proto->graph;
     im->g->loc = 0;
     for (uint32_t i = 0; i < im->g->n_inputs; i++)
         scope_define(im, im->g->inputs[i].name, build_input(im->g, im->g->inputs[i].name));
     for (uint32_t i = 0; i < im->sets.cap; i++)
-        if (im->sets.names[i])
-            scope_define(im, im->sets.names[i], im->sets.values[i]);
+        if (im->sets.names[i]) scope_define(im, im->sets.names[i], im->sets.values[i]);
     for (uint32_t i = 0; i < graph->n_initializer; i++)
         scope_define(im, graph->initializer[i]->name, params_value(im, i));
 }
 
-static void add_outputs(Import *im, EntryKind entry)
-{
+static void add_outputs(Import *im, EntryKind entry) {
     const Onnx__GraphProto *graph = im->file->proto->graph;
     for (size_t i = 0; i < graph->n_output; i++) {
         Value v;
         const char *name = graph_str(im->g, graph->output[i]->name);
         bool is_defined = scope_find(im, im->scope, name, &v);
         if (v & SEQUENCE_BIT || !is_defined)
-            diag_add(im->g, E_MODEL_INVALID, 0, arena_printf(im->arena, is_defined ? "output %s is a sequence" : "nothing defines output %s", name));
+            diag_add(
+                im->g, E_MODEL_INVALID, 0,
+                arena_printf(im->arena,
+                             is_defined ? "output %s is a sequence" : "nothing defines output %s",
+                             name));
         else if (v)
             graph_add_root(im->g, entry, false, name, v);
         else if (!diag_has_errors(im->g))
-            diag_add(im->g, E_OP_UNSUPPORTED, 0, "behind an output", arena_printf(im->arena, ": output %s", name));
+            diag_add(im->g, E_OP_UNSUPPORTED, 0, "behind an output",
+                     arena_printf(im->arena, ": output %s", name));
     }
 }
 
-static void walk(Import *im, int which)
-{
+static void walk(Import *im, int which) {
     const Onnx__ModelProto *proto = im->file->proto;
     im->training = which == WALK_MICRO;
-    im->main[which] = (Scope){.opsets = proto->opset_import, .n_opsets = proto->n_opset_import, .prefix = ""};
+    im->main[which] =
+        (Scope){.opsets = proto->opset_import, .n_opsets = proto->n_opset_import, .prefix = ""};
     im->scope = &im->main[which];
     define_leaves(im);
     const bool *is_live = live_nodes(im);
@@ -305,8 +315,7 @@ static void walk(Import *im, int which)
         uint32_t n_diags = im->g->diags.n;
         im->top_node = proto->graph->node[i];
         import_node(im, im->top_node);
-        if (!is_live[i])
-            im->g->diags.n = n_diags;
+        if (!is_live[i]) im->g->diags.n = n_diags;
     }
     im->g->loc = 0;
     add_outputs(im, which == WALK_MICRO ? ENTRY_MICRO : ENTRY_EVAL);
@@ -314,16 +323,15 @@ static void walk(Import *im, int which)
 
 /* ---------------------------------------------------------------- the model */
 
-static void list_tensors(Import *im)
-{
+static void list_tensors(Import *im) {
     Model *m = im->model;
     const NameMap *names = &im->main[im->options->eval_only ? WALK_EVAL : WALK_MICRO].values;
     const char **list = arena_alloc(im->arena, (names->n + 1) * sizeof *list);
-    Value *values = arena_alloc(im->arena, (names->n + 1) * sizeof *values), *evals = arena_alloc(im->arena, (names->n + 1) * sizeof *evals);
+    Value *values = arena_alloc(im->arena, (names->n + 1) * sizeof *values),
+          *evals = arena_alloc(im->arena, (names->n + 1) * sizeof *evals);
     for (uint32_t i = 0; i < names->cap; i++) {
         Value v = names->names[i] ? names->values[i] : 0;
-        if (!v || v & SEQUENCE_BIT)
-            continue;
+        if (!v || v & SEQUENCE_BIT) continue;
         list[m->n_tensors] = names->names[i];
         values[m->n_tensors] = v;
         names_get(&im->main[WALK_EVAL].values, names->names[i], &evals[m->n_tensors++]);
@@ -333,12 +341,12 @@ static void list_tensors(Import *im)
     m->eval_values = evals;
 }
 
-static void describe_model(Import *im)
-{
+static void describe_model(Import *im) {
     const Onnx__ModelProto *proto = im->file->proto;
     Model *m = im->model;
     m->producer = arena_strdup(im->arena, proto->producer_name ? proto->producer_name : "");
-    m->producer_version = arena_strdup(im->arena, proto->producer_version ? proto->producer_version : "");
+    m->producer_version =
+        arena_strdup(im->arena, proto->producer_version ? proto->producer_version : "");
     m->from_pytorch = !strcmp(m->producer, "pytorch");
     const char **outputs = arena_alloc(im->arena, (proto->graph->n_output + 1) * sizeof *outputs);
     for (size_t i = 0; i < proto->graph->n_output; i++)
@@ -347,16 +355,14 @@ static void describe_model(Import *im)
     m->n_outputs = (uint32_t)proto->graph->n_output;
 }
 
-static void index_rows(Import *im)
-{
+static void index_rows(Import *im) {
     uint32_t known;
     for (uint32_t i = 0; i < N_ROWS; i++)
         if (!names_get(&im->rows, graph_str(im->g, rows[i].op), &known))
             names_set(im->arena, &im->rows, graph_str(im->g, rows[i].op), i + 1);
 }
 
-static bool sources_read(Import *im)
-{
+static bool sources_read(Import *im) {
     const Onnx__GraphProto *graph = im->file->proto->graph;
     bool is_valid = true;
     im->sources = arena_alloc(im->arena, (graph->n_initializer + 1) * sizeof *im->sources);
@@ -365,7 +371,8 @@ static bool sources_read(Import *im)
         uint32_t known;
         is_valid &= tensor_source(im->file, im->g, graph->initializer[i], &im->sources[i]);
         if (!name || !*name || names_get(&im->initializers, graph_str(im->g, name), &known)) {
-            diag_add(im->g, E_MODEL_INVALID, 0, arena_printf(im->arena, "two initializers are called '%s'", name ? name : ""));
+            diag_add(im->g, E_MODEL_INVALID, 0,
+                     arena_printf(im->arena, "two initializers are called '%s'", name ? name : ""));
             is_valid = false;
         } else
             names_set(im->arena, &im->initializers, graph_str(im->g, name), i + 1);
@@ -375,35 +382,33 @@ static bool sources_read(Import *im)
     return is_valid;
 }
 
-static bool import_all(Import *im)
-{
+static bool import_all(Import *im) {
     describe_model(im);
     index_rows(im);
     bool is_valid = sources_read(im);
     is_valid &= dims_bind(im);
     is_valid &= params_add(im);
-    if (!is_valid || diag_has_errors(im->g))
-        return false;
-    if (!im->options->eval_only)
-        walk(im, WALK_MICRO);
-    if (!diag_has_errors(im->g))
-        walk(im, WALK_EVAL);
+    if (!is_valid || diag_has_errors(im->g)) return false;
+    if (!im->options->eval_only) walk(im, WALK_MICRO);
+    if (!diag_has_errors(im->g)) walk(im, WALK_EVAL);
     list_tensors(im);
     return !diag_has_errors(im->g);
 }
 
-static const char *name_of_path(Graph *g, const char *path)
-{
+static const char *name_of_path(Graph *g, const char *path) {
     const char *slash = strrchr(path, '/');
     const char *base = slash ? slash + 1 : path, *dot = strrchr(base, '.');
     return arena_printf(g->arena, "%.*s", (int)(dot ? (size_t)(dot - base) : strlen(base)), base);
 }
 
-bool model_import(const ImportOptions *options, Model *model)
-{
+bool model_import(const ImportOptions *options, Model *model) {
     *model = (Model){.graph = graph_new("")};
     ModelFile file;
-    Import im = {.g = model->graph, .arena = model->graph->arena, .file = &file, .options = options, .model = model};
+    Import im = {.g = model->graph,
+                 .arena = model->graph->arena,
+                 .file = &file,
+                 .options = options,
+                 .model = model};
     model->graph->name = name_of_path(model->graph, options->path);
     bool is_open = model_file_open(&file, model->graph, options->path);
     bool is_imported = is_open && import_all(&im);
@@ -411,9 +416,7 @@ bool model_import(const ImportOptions *options, Model *model)
     return is_imported;
 }
 
-void model_free(Model *m)
-{
-    if (m->graph)
-        graph_free(m->graph);
+void model_free(Model *m) {
+    if (m->graph) graph_free(m->graph);
     *m = (Model){0};
 }

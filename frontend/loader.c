@@ -1,8 +1,9 @@
 /* loader.c - opens a .onnx file and says where the elements of each tensor lie.
  *
- * The file is mapped; strip.c takes the weights out, protobuf-c unpacks the rest into an arena. A tensor's elements are then in the
- * model file (raw_data), in an external data file (mapped once, beside the model or below its folder), or in typed fields, which
- * are small and decoded into memory. Nothing here trusts a length: each is checked against dims and file size.
+ * The file is mapped; strip.c takes the weights out, protobuf-c unpacks the rest into an arena. A
+ * tensor's elements are then in the model file (raw_data), in an external data file (mapped once,
+ * beside the model or below its folder), or in typed fields, which are small and decoded into
+ * memory. Nothing here trusts a length: each is checked against dims and file size.
  */
 #include "loader.h"
 #include <fcntl.h>
@@ -16,12 +17,10 @@
 
 /* ---------------------------------------------------------------- files */
 
-static const char *file_map(const char *path, MappedFile *file)
-{
+static const char *file_map(const char *path, MappedFile *file) {
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return strerror(errno);
+    if (fd < 0) return strerror(errno);
     const char *error = NULL;
     if (fstat(fd, &info) != 0)
         error = strerror(errno);
@@ -40,14 +39,14 @@ static const char *file_map(const char *path, MappedFile *file)
     return error;
 }
 
-static void *arena_protobuf_alloc(void *arena, size_t bytes) { return arena_alloc(arena, bytes ? bytes : 1); }
+static void *arena_protobuf_alloc(void *arena, size_t bytes) {
+    return arena_alloc(arena, bytes ? bytes : 1);
+}
 static void arena_protobuf_free(void *arena, void *p) { (void)arena, (void)p; }
 
-static bool folder_of(ModelFile *m, Graph *g, const char *path)
-{
+static bool folder_of(ModelFile *m, Graph *g, const char *path) {
     char real[PATH_MAX];
-    if (!realpath(path, real))
-        return false;
+    if (!realpath(path, real)) return false;
     m->path = arena_strdup(g->arena, real); /* weight sources keep it */
     char *folder = arena_strdup(m->arena, real);
     strrchr(folder, '/')[1] = 0;
@@ -55,50 +54,41 @@ static bool folder_of(ModelFile *m, Graph *g, const char *path)
     return true;
 }
 
-/* ---------------------------------------------------------------- absent strings become empty ones */
+/* ---------------------------------------------------------------- absent strings become empty ones
+ */
 
-static void default_string(char **s)
-{
+static void default_string(char **s) {
     static char empty[1];
-    if (!*s)
-        *s = empty;
+    if (!*s) *s = empty;
 }
 
 static void graph_default_strings(Onnx__GraphProto *graph);
 
-static void nodes_default_strings(Onnx__NodeProto **nodes, size_t n)
-{
+static void nodes_default_strings(Onnx__NodeProto **nodes, size_t n) {
     for (size_t i = 0; i < n; i++) {
         default_string(&nodes[i]->op_type);
         default_string(&nodes[i]->domain);
         for (size_t k = 0; k < nodes[i]->n_attribute; k++) {
             default_string(&nodes[i]->attribute[k]->name);
-            if (nodes[i]->attribute[k]->g)
-                graph_default_strings(nodes[i]->attribute[k]->g);
+            if (nodes[i]->attribute[k]->g) graph_default_strings(nodes[i]->attribute[k]->g);
         }
     }
 }
 
-static void graph_default_strings(Onnx__GraphProto *graph)
-{
+static void graph_default_strings(Onnx__GraphProto *graph) {
     nodes_default_strings(graph->node, graph->n_node);
-    for (size_t i = 0; i < graph->n_input; i++)
-        default_string(&graph->input[i]->name);
-    for (size_t i = 0; i < graph->n_output; i++)
-        default_string(&graph->output[i]->name);
-    for (size_t i = 0; i < graph->n_initializer; i++)
-        default_string(&graph->initializer[i]->name);
+    for (size_t i = 0; i < graph->n_input; i++) default_string(&graph->input[i]->name);
+    for (size_t i = 0; i < graph->n_output; i++) default_string(&graph->output[i]->name);
+    for (size_t i = 0; i < graph->n_initializer; i++) default_string(&graph->initializer[i]->name);
 }
 
-static void model_default_strings(Onnx__ModelProto *m)
-{
+static void model_default_strings(Onnx__ModelProto *m) {
     graph_default_strings(m->graph);
     for (size_t i = 0; i < m->n_functions; i++)
         nodes_default_strings(m->functions[i]->node, m->functions[i]->n_node);
 }
 
-bool model_file_open(ModelFile *m, Graph *g, const char *path)
-{
+bool model_file_open(ModelFile *m, Graph *g, const char *path) {
     *m = (ModelFile){.arena = arena_new()};
     if (!folder_of(m, g, path)) {
         diag_add(g, E_MODEL_READ, 0, path, strerror(errno));
@@ -109,10 +99,10 @@ bool model_file_open(ModelFile *m, Graph *g, const char *path)
     m->files[0].path = m->path;
     const char *error = file_map(m->path, &m->files[0]);
     size_t n = 0;
-    uint8_t *bytes = error ? NULL : strip_weights(m->arena, m->files[0].bytes, m->files[0].size, &n, &error);
+    uint8_t *bytes =
+        error ? NULL : strip_weights(m->arena, m->files[0].bytes, m->files[0].size, &n, &error);
     ProtobufCAllocator allocator = {arena_protobuf_alloc, arena_protobuf_free, m->arena};
-    if (bytes)
-        m->proto = onnx__model_proto__unpack(&allocator, n, bytes);
+    if (bytes) m->proto = onnx__model_proto__unpack(&allocator, n, bytes);
     if (!error && (!m->proto || !m->proto->graph))
         error = m->proto ? "it holds no graph: is this an ONNX file?" : "not an ONNX file";
     if (error)
@@ -122,8 +112,7 @@ bool model_file_open(ModelFile *m, Graph *g, const char *path)
     return !error;
 }
 
-void model_file_close(ModelFile *m)
-{
+void model_file_close(ModelFile *m) {
     for (uint32_t i = 0; i < m->n_files; i++)
         if (m->files[i].bytes && m->files[i].size)
             munmap((void *)(uintptr_t)m->files[i].bytes, (size_t)m->files[i].size);
@@ -132,72 +121,67 @@ void model_file_close(ModelFile *m)
 
 /* ---------------------------------------------------------------- external data */
 
-static const char *external_value(const Onnx__TensorProto *t, const char *key)
-{
+static const char *external_value(const Onnx__TensorProto *t, const char *key) {
     for (size_t i = 0; i < t->n_external_data; i++)
         if (t->external_data[i]->key && !strcmp(t->external_data[i]->key, key))
             return t->external_data[i]->value;
     return NULL;
 }
 
-static bool path_escapes(const char *location)
-{
-    if (*location == '/' || !*location)
-        return true;
+static bool path_escapes(const char *location) {
+    if (*location == '/' || !*location) return true;
     for (const char *p = location; p; p = strchr(p, '/')) {
         p += *p == '/';
-        if (p[0] == '.' && p[1] == '.' && (p[2] == '/' || !p[2]))
-            return true;
+        if (p[0] == '.' && p[1] == '.' && (p[2] == '/' || !p[2])) return true;
     }
     return false;
 }
 
-static const MappedFile *external_file(ModelFile *m, Graph *g, const char *location)
-{
+static const MappedFile *external_file(ModelFile *m, Graph *g, const char *location) {
     const char *path = arena_printf(g->arena, "%s%s", m->folder, location);
     for (uint32_t i = 1; i < m->n_files; i++)
-        if (!strcmp(m->files[i].path, path))
-            return &m->files[i];
-    m->files = arena_grow(m->arena, m->files, m->n_files * sizeof *m->files, (m->n_files + 1) * sizeof *m->files);
+        if (!strcmp(m->files[i].path, path)) return &m->files[i];
+    m->files = arena_grow(m->arena, m->files, m->n_files * sizeof *m->files,
+                          (m->n_files + 1) * sizeof *m->files);
     MappedFile *file = &m->files[m->n_files++];
     *file = (MappedFile){.path = path};
     const char *error = file_map(path, file);
-    if (error)
-        diag_add(g, E_WEIGHTS_READ, 0, location, error);
+    if (error) diag_add(g, E_WEIGHTS_READ, 0, location, error);
     return file;
 }
 
-static bool parse_size(const char *text, uint64_t otherwise, uint64_t *value)
-{
+static bool parse_size(const char *text, uint64_t otherwise, uint64_t *value) {
     char *end;
     *value = otherwise;
-    if (!text)
-        return true;
+    if (!text) return true;
     errno = 0;
     *value = strtoull(text, &end, 10);
     return errno == 0 && *text >= '0' && *text <= '9' && !*end;
 }
 
-static bool external_source(ModelFile *m, Graph *g, const Onnx__TensorProto *t, TensorSource *s)
-{
+static bool external_source(ModelFile *m, Graph *g, const Onnx__TensorProto *t, TensorSource *s) {
     const char *location = external_value(t, "location");
     uint64_t length, expected = type_bytes(&s->type);
     if (!location || path_escapes(location)) {
         diag_add(g, E_WEIGHTS_READ, 0, location ? location : "without a location",
-                 arena_printf(g->arena, "%s: the location must be a path below the model's folder", t->name ? t->name : ""));
+                 arena_printf(g->arena, "%s: the location must be a path below the model's folder",
+                              t->name ? t->name : ""));
         return false;
     }
-    if (!parse_size(external_value(t, "offset"), 0, &s->offset) || !parse_size(external_value(t, "length"), expected, &length)) {
-        diag_add(g, E_WEIGHTS_READ, 0, location, arena_printf(g->arena, "%s: offset or length is no number", t->name));
+    if (!parse_size(external_value(t, "offset"), 0, &s->offset) ||
+        !parse_size(external_value(t, "length"), expected, &length)) {
+        diag_add(g, E_WEIGHTS_READ, 0, location,
+                 arena_printf(g->arena, "%s: offset or length is no number", t->name));
         return false;
     }
     const MappedFile *file = external_file(m, g, location);
-    if (!file->bytes)
-        return false;
+    if (!file->bytes) return false;
     if (length != expected || s->offset > file->size || length > file->size - s->offset) {
         diag_add(g, E_WEIGHTS_READ, 0, location,
-                 arena_printf(g->arena, length != expected ? "%s: its dims need %llu bytes, %llu are given"
-                                                           : "%s: too short, %llu bytes are needed at offset %llu",
+                 arena_printf(g->arena,
+                              length != expected
+                                  ? "%s: its dims need %llu bytes, %llu are given"
+                                  : "%s: too short, %llu bytes are needed at offset %llu",
                               t->name, (unsigned long long)expected,
                               (unsigned long long)(length != expected ? length : s->offset)));
         return false;
@@ -211,8 +195,8 @@ static bool external_source(ModelFile *m, Graph *g, const Onnx__TensorProto *t, 
 /* ---------------------------------------------------------------- inline data */
 
 /* Typed fields hold small element types in wider ones; storage is little-endian as the host. */
-static const void *typed_elements(const Onnx__TensorProto *t, DType dtype, size_t *n, size_t *stride)
-{
+static const void *typed_elements(const Onnx__TensorProto *t, DType dtype, size_t *n,
+                                  size_t *stride) {
     switch (dtype) {
     case DT_F32:
         *n = t->n_float_data, *stride = sizeof(float);
@@ -245,30 +229,31 @@ static const void *typed_elements(const Onnx__TensorProto *t, DType dtype, size_
     return NULL;
 }
 
-static bool typed_source(Graph *g, const Onnx__TensorProto *t, TensorSource *s)
-{
+static bool typed_source(Graph *g, const Onnx__TensorProto *t, TensorSource *s) {
     size_t n, stride, bytes = dtype_info[s->type.dtype].bytes;
     const uint8_t *from = typed_elements(t, s->type.dtype, &n, &stride);
     int64_t wanted = type_elems(&s->type);
     if ((uint64_t)wanted != n) {
-        diag_add(g, E_MODEL_INVALID, 0, arena_printf(g->arena, "tensor %s holds %zu elements, its dims say %lld", t->name ? t->name : "",
-                                                     n, (long long)wanted));
+        diag_add(g, E_MODEL_INVALID, 0,
+                 arena_printf(g->arena, "tensor %s holds %zu elements, its dims say %lld",
+                              t->name ? t->name : "", n, (long long)wanted));
         return false;
     }
     uint8_t *to = arena_alloc(g->arena, n * bytes + 1);
-    for (size_t i = 0; i < n; i++)
-        memcpy(to + i * bytes, from + i * stride, bytes);
+    for (size_t i = 0; i < n; i++) memcpy(to + i * bytes, from + i * stride, bytes);
     s->data = to;
     s->bytes = n * bytes;
     return true;
 }
 
-static bool raw_source(ModelFile *m, Graph *g, const Onnx__TensorProto *t, TensorSource *s)
-{
-    uint64_t begin = (uint64_t)t->segment->begin, end = (uint64_t)t->segment->end, wanted = type_bytes(&s->type);
+static bool raw_source(ModelFile *m, Graph *g, const Onnx__TensorProto *t, TensorSource *s) {
+    uint64_t begin = (uint64_t)t->segment->begin, end = (uint64_t)t->segment->end,
+             wanted = type_bytes(&s->type);
     if (end - begin != wanted) {
-        diag_add(g, E_MODEL_INVALID, 0, arena_printf(g->arena, "tensor %s holds %llu bytes, its dims say %llu", t->name ? t->name : "",
-                                                     (unsigned long long)(end - begin), (unsigned long long)wanted));
+        diag_add(g, E_MODEL_INVALID, 0,
+                 arena_printf(g->arena, "tensor %s holds %llu bytes, its dims say %llu",
+                              t->name ? t->name : "", (unsigned long long)(end - begin),
+                              (unsigned long long)wanted));
         return false;
     }
     s->file = m->path;
@@ -278,11 +263,11 @@ static bool raw_source(ModelFile *m, Graph *g, const Onnx__TensorProto *t, Tenso
     return true;
 }
 
-static bool source_type(Graph *g, const Onnx__TensorProto *t, Type *type)
-{
+static bool source_type(Graph *g, const Onnx__TensorProto *t, Type *type) {
     DType dtype = dtype_from_onnx(t->data_type);
     if (dtype == DT_NONE) {
-        diag_add(g, E_DTYPE, 0, arena_printf(g->arena, "code %d", t->data_type), arena_printf(g->arena, "tensor %s", t->name ? t->name : ""));
+        diag_add(g, E_DTYPE, 0, arena_printf(g->arena, "code %d", t->data_type),
+                 arena_printf(g->arena, "tensor %s", t->name ? t->name : ""));
         return false;
     }
     *type = (Type){.dtype = (uint8_t)dtype};
@@ -290,19 +275,19 @@ static bool source_type(Graph *g, const Onnx__TensorProto *t, Type *type)
     bool is_valid = t->n_dims <= MAX_RANK;
     for (size_t i = 0; i < t->n_dims && is_valid; i++) {
         type->dims[i] = t->dims[i];
-        is_valid = t->dims[i] >= 0 && !__builtin_mul_overflow(elems, t->dims[i], &elems) && elems < INT64_MAX / 16;
+        is_valid = t->dims[i] >= 0 && !__builtin_mul_overflow(elems, t->dims[i], &elems) &&
+                   elems < INT64_MAX / 16;
     }
     type->rank = (uint8_t)(is_valid ? t->n_dims : 0);
     if (!is_valid)
-        diag_add(g, E_MODEL_INVALID, 0, arena_printf(g->arena, "tensor %s has impossible dims", t->name ? t->name : ""));
+        diag_add(g, E_MODEL_INVALID, 0,
+                 arena_printf(g->arena, "tensor %s has impossible dims", t->name ? t->name : ""));
     return is_valid;
 }
 
-bool tensor_source(ModelFile *m, Graph *g, const Onnx__TensorProto *t, TensorSource *s)
-{
+bool tensor_source(ModelFile *m, Graph *g, const Onnx__TensorProto *t, TensorSource *s) {
     *s = (TensorSource){0};
-    if (!source_type(g, t, &s->type))
-        return false;
+    if (!source_type(g, t, &s->type)) return false;
     if (t->has_data_location && t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL)
         return external_source(m, g, t, s);
     return t->segment ? raw_source(m, g, t, s) : typed_source(g, t, s);
@@ -310,22 +295,17 @@ bool tensor_source(ModelFile *m, Graph *g, const Onnx__TensorProto *t, TensorSou
 
 /* ---------------------------------------------------------------- metadata */
 
-char *metadata_find(Arena *arena, const ProtobufCMessage *message, uint32_t tag, const char *key)
-{
+char *metadata_find(Arena *arena, const ProtobufCMessage *message, uint32_t tag, const char *key) {
     for (unsigned i = 0; i < message->n_unknown_fields; i++) {
         const ProtobufCMessageUnknownField *f = &message->unknown_fields[i];
-        if (f->tag != tag || f->wire_type != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)
-            continue;
+        if (f->tag != tag || f->wire_type != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
         size_t skip = 0;
-        while (skip < f->len && f->data[skip] & 0x80)
-            skip++;
-        if (++skip > f->len)
-            continue;
+        while (skip < f->len && f->data[skip] & 0x80) skip++;
+        if (++skip > f->len) continue;
         ProtobufCAllocator allocator = {arena_protobuf_alloc, arena_protobuf_free, arena};
         Onnx__StringStringEntryProto *entry =
             onnx__string_string_entry_proto__unpack(&allocator, f->len - skip, f->data + skip);
-        if (entry && entry->key && !strcmp(entry->key, key))
-            return entry->value;
+        if (entry && entry->key && !strcmp(entry->key, key)) return entry->value;
     }
     return NULL;
 }

@@ -1,71 +1,64 @@
-/* node.c - what importers call: attributes, known constants, axes, diagnostics, and a few builders. See import.h. */
+/* node.c - what importers call: attributes, known constants, axes, diagnostics, and a few builders.
+ * See import.h. */
 #include "context.h"
 #include <stdarg.h>
 #include <string.h>
 
 /* ---------------------------------------------------------------- attributes */
 
-const Onnx__AttributeProto *find_attribute(const Scope *scope, const Onnx__NodeProto *node, const char *name)
-{
+const Onnx__AttributeProto *find_attribute(const Scope *scope, const Onnx__NodeProto *node,
+                                           const char *name) {
     for (size_t i = 0; i < node->n_attribute; i++) {
         const Onnx__AttributeProto *a = node->attribute[i];
-        if (!a->name || strcmp(a->name, name))
-            continue;
-        if (!a->ref_attr_name || !*a->ref_attr_name)
-            return a;
-        return scope && scope->caller ? find_attribute(scope->calling, scope->caller, a->ref_attr_name) : NULL;
+        if (!a->name || strcmp(a->name, name)) continue;
+        if (!a->ref_attr_name || !*a->ref_attr_name) return a;
+        return scope && scope->caller
+                   ? find_attribute(scope->calling, scope->caller, a->ref_attr_name)
+                   : NULL;
     }
     return NULL;
 }
 
-static const Onnx__AttributeProto *attribute(const ImportNode *n, const char *name)
-{
+static const Onnx__AttributeProto *attribute(const ImportNode *n, const char *name) {
     return find_attribute(n->im->scope, n->proto, name);
 }
 
 bool node_has(const ImportNode *n, const char *name) { return attribute(n, name) != NULL; }
 
-int64_t node_int(const ImportNode *n, const char *name, int64_t otherwise)
-{
+int64_t node_int(const ImportNode *n, const char *name, int64_t otherwise) {
     const Onnx__AttributeProto *a = attribute(n, name);
     return a && a->has_i ? a->i : a ? 0 : otherwise;
 }
 
-double node_float(const ImportNode *n, const char *name, double otherwise)
-{
+double node_float(const ImportNode *n, const char *name, double otherwise) {
     const Onnx__AttributeProto *a = attribute(n, name);
     return a && a->has_f ? (double)a->f : a ? 0 : otherwise;
 }
 
-const char *node_string(const ImportNode *n, const char *name, const char *otherwise)
-{
+const char *node_string(const ImportNode *n, const char *name, const char *otherwise) {
     const Onnx__AttributeProto *a = attribute(n, name);
     return a ? arena_printf(n->arena, "%.*s", (int)a->s.len, (const char *)a->s.data) : otherwise;
 }
 
-const int64_t *node_ints(const ImportNode *n, const char *name, uint32_t *count)
-{
+const int64_t *node_ints(const ImportNode *n, const char *name, uint32_t *count) {
     const Onnx__AttributeProto *a = attribute(n, name);
     *count = a ? (uint32_t)a->n_ints : 0;
     return !a ? NULL : a->ints ? a->ints : arena_alloc(n->arena, sizeof(int64_t));
 }
 
-const float *node_floats(const ImportNode *n, const char *name, uint32_t *count)
-{
+const float *node_floats(const ImportNode *n, const char *name, uint32_t *count) {
     const Onnx__AttributeProto *a = attribute(n, name);
     *count = a ? (uint32_t)a->n_floats : 0;
     return a ? a->floats : NULL;
 }
 
-bool node_wants(const ImportNode *n, uint32_t output)
-{
+bool node_wants(const ImportNode *n, uint32_t output) {
     return output < n->proto->n_output && *n->proto->output[output];
 }
 
 /* ---------------------------------------------------------------- diagnostics */
 
-void node_fail(ImportNode *n, const char *name, const char *fmt, ...)
-{
+void node_fail(ImportNode *n, const char *name, const char *fmt, ...) {
     char text[512];
     va_list args;
     va_start(args, fmt);
@@ -74,8 +67,7 @@ void node_fail(ImportNode *n, const char *name, const char *fmt, ...)
     diag_add(n->g, E_OP_ATTRIBUTE, n->g->loc, n->proto->op_type, name, text);
 }
 
-void node_fail_shapes(ImportNode *n, const char *fmt, ...)
-{
+void node_fail_shapes(ImportNode *n, const char *fmt, ...) {
     char text[512];
     va_list args;
     va_start(args, fmt);
@@ -84,14 +76,15 @@ void node_fail_shapes(ImportNode *n, const char *fmt, ...)
     diag_add(n->g, E_SHAPES, n->g->loc, text);
 }
 
-void node_fail_dynamic(ImportNode *n) { diag_add(n->g, E_DYNAMIC_SHAPE, n->g->loc, n->proto->op_type); }
+void node_fail_dynamic(ImportNode *n) {
+    diag_add(n->g, E_DYNAMIC_SHAPE, n->g->loc, n->proto->op_type);
+}
 
 /* ---------------------------------------------------------------- known constants */
 
 bool node_known(ImportNode *n, Value v, Tensor *result) { return fold_tensor(n->im, v, result); }
 
-static bool known_input(ImportNode *n, uint32_t input, DTypeClass cls, Tensor *t)
-{
+static bool known_input(ImportNode *n, uint32_t input, DTypeClass cls, Tensor *t) {
     if (!node_known(n, node_in(n, input), t)) {
         node_fail_dynamic(n);
         return false;
@@ -104,42 +97,35 @@ static bool known_input(ImportNode *n, uint32_t input, DTypeClass cls, Tensor *t
     return true;
 }
 
-bool node_ints_at(ImportNode *n, uint32_t input, const int64_t **list, uint32_t *count)
-{
+bool node_ints_at(ImportNode *n, uint32_t input, const int64_t **list, uint32_t *count) {
     Tensor t;
     *list = NULL, *count = 0;
-    if (!node_in(n, input))
-        return true;
-    if (!known_input(n, input, CLASS_INT, &t))
-        return false;
+    if (!node_in(n, input)) return true;
+    if (!known_input(n, input, CLASS_INT, &t)) return false;
     *list = t.u.i;
     *count = (uint32_t)type_elems(&t.type);
     return true;
 }
 
-bool node_floats_at(ImportNode *n, uint32_t input, const double **list, uint32_t *count)
-{
+bool node_floats_at(ImportNode *n, uint32_t input, const double **list, uint32_t *count) {
     Tensor t;
     *list = NULL, *count = 0;
-    if (!node_in(n, input))
-        return true;
-    if (!known_input(n, input, CLASS_FLT, &t))
-        return false;
+    if (!node_in(n, input)) return true;
+    if (!known_input(n, input, CLASS_FLT, &t)) return false;
     *list = t.u.f;
     *count = (uint32_t)type_elems(&t.type);
     return true;
 }
 
-bool node_ints_of(ImportNode *n, const char *name, uint32_t input, const int64_t **list, uint32_t *count)
-{
+bool node_ints_of(ImportNode *n, const char *name, uint32_t input, const int64_t **list,
+                  uint32_t *count) {
     *list = node_ints(n, name, count);
     return *list || node_ints_at(n, input, list, count);
 }
 
 /* ---------------------------------------------------------------- axes */
 
-bool node_axis(ImportNode *n, int64_t axis, uint32_t rank, int64_t *result)
-{
+bool node_axis(ImportNode *n, int64_t axis, uint32_t rank, int64_t *result) {
     if (axis < -(int64_t)rank || axis >= (int64_t)rank) {
         node_fail(n, "axis", "%lld is outside rank %u", (long long)axis, rank);
         return false;
@@ -148,14 +134,12 @@ bool node_axis(ImportNode *n, int64_t axis, uint32_t rank, int64_t *result)
     return true;
 }
 
-bool node_axes(ImportNode *n, const int64_t *axes, uint32_t count, uint32_t rank, int64_t *sorted)
-{
+bool node_axes(ImportNode *n, const int64_t *axes, uint32_t count, uint32_t rank, int64_t *sorted) {
     bool is_taken[MAX_RANK] = {false};
     uint32_t k = 0;
     for (uint32_t i = 0; i < count; i++) {
         int64_t axis;
-        if (!node_axis(n, axes[i], rank, &axis))
-            return false;
+        if (!node_axis(n, axes[i], rank, &axis)) return false;
         if (is_taken[axis]) {
             node_fail(n, "axes", "%lld stands twice", (long long)axes[i]);
             return false;
@@ -163,26 +147,22 @@ bool node_axes(ImportNode *n, const int64_t *axes, uint32_t count, uint32_t rank
         is_taken[axis] = true;
     }
     for (uint32_t axis = 0; axis < rank; axis++)
-        if (is_taken[axis])
-            sorted[k++] = axis;
+        if (is_taken[axis]) sorted[k++] = axis;
     return true;
 }
 
 /* ---------------------------------------------------------------- builders */
 
-Value node_rule(ImportNode *n, const char *rule, const RuleBind *binds, uint32_t count)
-{
+Value node_rule(ImportNode *n, const char *rule, const RuleBind *binds, uint32_t count) {
     return rule_build(n->g, rule, binds, count, 0);
 }
 
-Value node_number(ImportNode *n, DType dtype, double value)
-{
+Value node_number(ImportNode *n, DType dtype, double value) {
     return build_splat(n->g, graph_type_of(n->g, dtype, 0, NULL), value);
 }
 
 /* Views and casts keep values: is v made from a graph input by them alone? */
-static Input *index_source(Graph *g, Value v)
-{
+static Input *index_source(Graph *g, Value v) {
     for (;;) {
         switch (graph_op(g, v)) {
         case OP_input:
@@ -201,8 +181,7 @@ static Input *index_source(Graph *g, Value v)
 }
 
 /* Known indices: checked now, and written anew only where one counts from the end. */
-static Value index_of_constant(ImportNode *n, Value idx, const Tensor *t, int64_t extent)
-{
+static Value index_of_constant(ImportNode *n, Value idx, const Tensor *t, int64_t extent) {
     int64_t elems = type_elems(&t->type);
     bool is_any_negative = false;
     int64_t *fixed = arena_alloc(n->arena, ((size_t)elems + 1) * sizeof *fixed);
@@ -211,37 +190,39 @@ static Value index_of_constant(ImportNode *n, Value idx, const Tensor *t, int64_
         is_any_negative |= at < 0;
         fixed[i] = at < 0 ? at + extent : at;
         if (fixed[i] < 0 || fixed[i] >= extent) {
-            node_fail_shapes(n, "index %lld is outside an axis of %lld", (long long)at, (long long)extent);
+            node_fail_shapes(n, "index %lld is outside an axis of %lld", (long long)at,
+                             (long long)extent);
             return 0;
         }
     }
-    return is_any_negative ? build_const(n->g, graph_type_of(n->g, DT_I64, t->type.rank, t->type.dims), fixed) : idx;
+    return is_any_negative
+               ? build_const(n->g, graph_type_of(n->g, DT_I64, t->type.rank, t->type.dims), fixed)
+               : idx;
 }
 
-Value node_index(ImportNode *n, Value idx, int64_t extent)
-{
+Value node_index(ImportNode *n, Value idx, int64_t extent) {
     Graph *g = n->g;
     Tensor known;
-    if (!idx)
-        return 0;
+    if (!idx) return 0;
     if (dtype_info[node_type(n, idx)->dtype].cls != CLASS_INT) {
-        diag_add(g, E_DTYPE, g->loc, dtype_info[node_type(n, idx)->dtype].name, "indices are i32 or i64");
+        diag_add(g, E_DTYPE, g->loc, dtype_info[node_type(n, idx)->dtype].name,
+                 "indices are i32 or i64");
         return 0;
     }
-    if (node_known(n, idx, &known))
-        return index_of_constant(n, idx, &known, extent);
+    if (node_known(n, idx, &known)) return index_of_constant(n, idx, &known, extent);
     Input *source = index_source(g, idx);
     if (source && (source->index_limit == 0 || source->index_limit > extent))
         source->index_limit = extent;
     Value zero = node_number(n, (DType)node_type(n, idx)->dtype, 0);
-    Value from_end = build_binary(g, OP_add, idx, node_number(n, (DType)node_type(n, idx)->dtype, (double)extent));
+    Value from_end = build_binary(g, OP_add, idx,
+                                  node_number(n, (DType)node_type(n, idx)->dtype, (double)extent));
     return build_map(g, OP_where, (Value[]){build_binary(g, OP_lt, idx, zero), from_end, idx}, 3);
 }
 
-int64_t node_stream(ImportNode *n)
-{
+int64_t node_stream(ImportNode *n) {
     Import *im = n->im;
-    const char *key = graph_str(n->g, arena_printf(im->arena, "%s%s", im->scope->prefix, n->proto->output[0]));
+    const char *key =
+        graph_str(n->g, arena_printf(im->arena, "%s%s", im->scope->prefix, n->proto->output[0]));
     uint32_t stream;
     if (!names_get(&im->streams, key, &stream)) {
         stream = ++im->n_streams;
@@ -252,23 +233,18 @@ int64_t node_stream(ImportNode *n)
 
 /* ---------------------------------------------------------------- training state */
 
-static State *state_of(ImportNode *n, Value v)
-{
+static State *state_of(ImportNode *n, Value v) {
     return v && graph_op(n->g, v) == OP_state ? graph_state(n->g, attr_s(n->g, v, A_NAME)) : NULL;
 }
 
-void node_buffer(ImportNode *n, Value v)
-{
+void node_buffer(ImportNode *n, Value v) {
     State *s = state_of(n, v);
-    if (s)
-        s->trains = false, s->is_buffer = true;
+    if (s) s->trains = false, s->is_buffer = true;
 }
 
-bool node_update(ImportNode *n, Value state, Value value)
-{
+bool node_update(ImportNode *n, Value state, Value value) {
     State *s = state_of(n, state);
-    if (!s || !value)
-        return false;
+    if (!s || !value) return false;
     node_buffer(n, state);
     if (n->training && !graph_root(n->g, ENTRY_MICRO, true, s->name))
         graph_add_root(n->g, ENTRY_MICRO, true, s->name, value);
@@ -276,8 +252,9 @@ bool node_update(ImportNode *n, Value state, Value value)
 }
 
 void node_mixes(ImportNode *n) { n->im->model->samples_mix = true; }
+bool node_from_pytorch(const ImportNode *n) { return n->im->model->from_pytorch; }
 
-bool node_from_pytorch(const ImportNode *n) {
+bool node_unbiased_variance(const ImportNode *n) {
     int given = n->im->options->bn_variance;
     return given ? given == 1 : n->im->model->from_pytorch;
 }

@@ -1,4 +1,5 @@
-/* ops_create.c - importers of ops that make tensors of sizes: Constant, ConstantOfShape, Range, Shape, Size, EyeLike, OneHot, Trilu, NonZero. */
+/* ops_create.c - importers of ops that make tensors of sizes: Constant, ConstantOfShape, Range,
+ * Shape, Size, EyeLike, OneHot, Trilu, NonZero. */
 #include "context.h"
 #include <math.h>
 #include <string.h>
@@ -12,7 +13,8 @@ static Value constant_tensor(ImportNode *n, const Onnx__TensorProto *t) {
     if (!tensor_source(n->im->file, n->g, t, &s)) return 0;
     bool is_float = dtype_info[s.type.dtype].cls == CLASS_FLT;
     const char *output = n->proto->output[0];
-    if (is_float && n->im->scope->depth == 0 && (params_names_constant(n->im, output) || type_elems(&s.type) > MAX_INLINE_ELEMS))
+    if (is_float && n->im->scope->depth == 0 &&
+        (params_names_constant(n->im, output) || type_elems(&s.type) > MAX_INLINE_ELEMS))
         return params_add_constant(n->im, output, &s);
     return build_const(n->g, graph_type(n->g, s.type), s.data);
 }
@@ -26,7 +28,8 @@ void import_constant(ImportNode *n) {
     else if (node_has(n, "value_float"))
         n->out[0] = node_number(n, DT_F32, node_float(n, "value_float", 0));
     else if (node_has(n, "value_int"))
-        n->out[0] = build_const(g, graph_type_of(g, DT_I64, 0, NULL), (int64_t[]){node_int(n, "value_int", 0)});
+        n->out[0] = build_const(g, graph_type_of(g, DT_I64, 0, NULL),
+                                (int64_t[]){node_int(n, "value_int", 0)});
     else if (node_has(n, "value_ints")) {
         const int64_t *list = node_ints(n, "value_ints", &count);
         n->out[0] = build_ints(g, list, count);
@@ -48,7 +51,9 @@ void import_constant_of_shape(ImportNode *n) {
         node_fail(n, "value", "one element and rank up to %d are supported", MAX_RANK);
         return;
     }
-    Value one = s.data ? build_const(n->g, graph_type_of(n->g, (DType)s.type.dtype, 0, NULL), s.data) : node_number(n, DT_F32, 0);
+    Value one = s.data
+                    ? build_const(n->g, graph_type_of(n->g, (DType)s.type.dtype, 0, NULL), s.data)
+                    : node_number(n, DT_F32, 0);
     n->out[0] = build_expand(n->g, one, rank, dims);
 }
 
@@ -75,7 +80,8 @@ void import_size(ImportNode *n) {
 static Value range_of(ImportNode *n, DType type, Value start, Value delta, double count) {
     int64_t extent = count > 0 ? (int64_t)count : 0;
     Value at = build_iota(n->g, graph_type_of(n->g, type, 1, &extent), 0);
-    return node_rule(n, "(add a (mul b c))", (RuleBind[]){{"a", start}, {"b", delta}, {"c", at}}, 3);
+    return node_rule(n, "(add a (mul b c))", (RuleBind[]){{"a", start}, {"b", delta}, {"c", at}},
+                     3);
 }
 
 void import_range(ImportNode *n) {
@@ -96,14 +102,16 @@ void import_range(ImportNode *n) {
     if (!(count < 1e9) || (!is_float && t[2].u.i[0] == 0))
         node_fail_shapes(n, "this range does not end");
     else
-        n->out[0] = range_of(n, (DType)t[0].type.dtype, build_reshape(n->g, n->in[0], 0, NULL), build_reshape(n->g, n->in[2], 0, NULL), count);
+        n->out[0] = range_of(n, (DType)t[0].type.dtype, build_reshape(n->g, n->in[0], 0, NULL),
+                             build_reshape(n->g, n->in[2], 0, NULL), count);
 }
 
 /* ---------------------------------------------------------------- coordinates */
 
 void import_eye_like(ImportNode *n) {
     Type t = *node_type(n, n->in[0]);
-    DType to = node_has(n, "dtype") ? dtype_from_onnx((int)node_int(n, "dtype", 0)) : (DType)t.dtype;
+    DType to =
+        node_has(n, "dtype") ? dtype_from_onnx((int)node_int(n, "dtype", 0)) : (DType)t.dtype;
     if (t.rank != 2 || to == DT_NONE) {
         node_fail_shapes(n, "EyeLike takes a matrix of a supported type");
         return;
@@ -111,7 +119,8 @@ void import_eye_like(ImportNode *n) {
     t.dtype = DT_I64;
     TypeId type = graph_type(n->g, t);
     Value row = build_iota(n->g, type, 0), column = build_iota(n->g, type, 1);
-    Value shifted = build_binary(n->g, OP_add, row, node_number(n, DT_I64, (double)node_int(n, "k", 0)));
+    Value shifted =
+        build_binary(n->g, OP_add, row, node_number(n, DT_I64, (double)node_int(n, "k", 0)));
     n->out[0] = build_cast(n->g, build_binary(n->g, OP_eq, shifted, column), to);
 }
 
@@ -123,10 +132,15 @@ void import_trilu(ImportNode *n) {
         return;
     }
     TypeId type = graph_type_of(n->g, DT_I64, 2, t.dims + t.rank - 2);
-    Value k = node_in(n, 1) ? build_reshape(n->g, build_cast(n->g, n->in[1], DT_I64), 0, NULL) : node_number(n, DT_I64, 0);
-    RuleBind binds[] = {{"r", build_iota(n->g, type, 0)}, {"c", build_iota(n->g, type, 1)}, {"k", k}, {"a", n->in[0]},
+    Value k = node_in(n, 1) ? build_reshape(n->g, build_cast(n->g, n->in[1], DT_I64), 0, NULL)
+                            : node_number(n, DT_I64, 0);
+    RuleBind binds[] = {{"r", build_iota(n->g, type, 0)},
+                        {"c", build_iota(n->g, type, 1)},
+                        {"k", k},
+                        {"a", n->in[0]},
                         {"z", node_number(n, (DType)t.dtype, 0)}};
-    n->out[0] = node_rule(n, is_upper ? "(where (le (add r k) c) a z)" : "(where (ge (add r k) c) a z)", binds, 5);
+    n->out[0] = node_rule(
+        n, is_upper ? "(where (le (add r k) c) a z)" : "(where (ge (add r k) c) a z)", binds, 5);
 }
 
 /* indices, depth, [off, on] -> a new axis of extent depth; negative indices count from its end */
@@ -138,16 +152,21 @@ void import_one_hot(ImportNode *n) {
         return;
     }
     Type t = *node_type(n, n->in[0]);
-    int64_t extent = dtype_info[depth.type.dtype].cls == CLASS_FLT ? (int64_t)depth.u.f[0] : depth.u.i[0], axis, dims[MAX_RANK];
-    if (t.rank + 1 > MAX_RANK || extent < 0 || extent > INT32_MAX || !node_axis(n, node_int(n, "axis", -1), t.rank + 1u, &axis)) return;
+    int64_t extent = dtype_info[depth.type.dtype].cls == CLASS_FLT ? (int64_t)depth.u.f[0]
+                                                                   : depth.u.i[0],
+            axis, dims[MAX_RANK];
+    if (t.rank + 1 > MAX_RANK || extent < 0 || extent > INT32_MAX ||
+        !node_axis(n, node_int(n, "axis", -1), t.rank + 1u, &axis))
+        return;
     for (int64_t i = 0, from = 0; i <= t.rank; i++) dims[i] = i == axis ? 1 : t.dims[from++];
     Value at = build_reshape(n->g, build_cast(n->g, n->in[0], DT_I64), t.rank + 1u, dims);
     dims[axis] = extent;
-    RuleBind binds[] = {{"i", at},
-                        {"p", build_iota(n->g, graph_type_of(n->g, DT_I64, t.rank + 1u, dims), axis)},
-                        {"d", node_number(n, DT_I64, (double)extent)},
-                        {"off", build_reshape(n->g, build_slice(n->g, n->in[2], zero, one, NULL), 0, NULL)},
-                        {"on", build_reshape(n->g, build_slice(n->g, n->in[2], one, one, NULL), 0, NULL)}};
+    RuleBind binds[] = {
+        {"i", at},
+        {"p", build_iota(n->g, graph_type_of(n->g, DT_I64, t.rank + 1u, dims), axis)},
+        {"d", node_number(n, DT_I64, (double)extent)},
+        {"off", build_reshape(n->g, build_slice(n->g, n->in[2], zero, one, NULL), 0, NULL)},
+        {"on", build_reshape(n->g, build_slice(n->g, n->in[2], one, one, NULL), 0, NULL)}};
     n->out[0] = node_rule(n, "(where (eq (where (lt i 0) (add i d) i) p) on off)", binds, 5);
 }
 
@@ -165,7 +184,8 @@ void import_non_zero(ImportNode *n) {
         if (is_float ? t.u.f[i] != 0 : t.u.i[i] != 0) found[count++] = i;
     int64_t *result = arena_alloc(n->arena, ((size_t)(count * t.type.rank) + 1) * sizeof *result);
     for (int64_t i = 0; i < count; i++)
-        for (int64_t axis = t.type.rank - 1, rest = found[i]; axis >= 0; rest /= t.type.dims[axis--])
+        for (int64_t axis = t.type.rank - 1, rest = found[i]; axis >= 0;
+             rest /= t.type.dims[axis--])
             result[axis * count + i] = rest % t.type.dims[axis];
     dims[1] = count;
     n->out[0] = build_const(n->g, graph_type_of(n->g, DT_I64, 2, dims), result);

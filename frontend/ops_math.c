@@ -1,9 +1,11 @@
-/* ops_math.c - elementwise importers that a rule cannot say: the op depends on the element type, an attribute picks among ops, or
- * the number of inputs is free. */
+/* ops_math.c - elementwise importers that a rule cannot say: the op depends on the element type, an
+ * attribute picks among ops, or the number of inputs is free. */
 #include "import.h"
 #include <string.h>
 
-static DTypeClass class_of(const ImportNode *n, Value v) { return dtype_info[node_type(n, v)->dtype].cls; }
+static DTypeClass class_of(const ImportNode *n, Value v) {
+    return dtype_info[node_type(n, v)->dtype].cls;
+}
 
 static Value rule_ab(ImportNode *n, const char *rule, Value a, Value b) {
     return node_rule(n, rule, (RuleBind[]){{"a", a}, {"b", b}}, 2);
@@ -30,8 +32,9 @@ void import_mod(ImportNode *n) {
     if (node_int(n, "fmod", 0) || is_float)
         n->out[0] = build_binary(n->g, is_float ? OP_fmod : OP_irem, n->in[0], n->in[1]);
     else
-        n->out[0] = rule_ab(n, "(let r (irem a b) (where (and (ne r 0) (xor (lt r 0) (lt b 0))) (add r b) r))",
-                            n->in[0], n->in[1]);
+        n->out[0] = rule_ab(
+            n, "(let r (irem a b) (where (and (ne r 0) (xor (lt r 0) (lt b 0))) (add r b) r))",
+            n->in[0], n->in[1]);
 }
 
 void import_bit_shift(ImportNode *n) {
@@ -45,11 +48,16 @@ void import_bit_shift(ImportNode *n) {
 
 void import_is_inf(ImportNode *n) {
     bool positive = node_int(n, "detect_positive", 1), negative = node_int(n, "detect_negative", 1);
-    const char *rule = positive && negative ? "(isinf a)" : positive ? "(and (isinf a) (gt a 0))" : "(and (isinf a) (lt a 0))";
+    const char *rule = positive && negative ? "(isinf a)"
+                       : positive           ? "(and (isinf a) (gt a 0))"
+                                            : "(and (isinf a) (lt a 0))";
     if (positive || negative)
         n->out[0] = node_rule(n, rule, (RuleBind[]){{"a", n->in[0]}}, 1);
     else
-        n->out[0] = build_splat(n->g, graph_type_of(n->g, DT_BOOL, node_type(n, n->in[0])->rank, node_type(n, n->in[0])->dims), 0);
+        n->out[0] = build_splat(n->g,
+                                graph_type_of(n->g, DT_BOOL, node_type(n, n->in[0])->rank,
+                                              node_type(n, n->in[0])->dims),
+                                0);
 }
 
 /* ---------------------------------------------------------------- any number of inputs */
@@ -66,7 +74,9 @@ void import_sum(ImportNode *n) { n->out[0] = fold_inputs(n, OP_add); }
 
 void import_mean(ImportNode *n) {
     Value sum = fold_inputs(n, OP_add);
-    if (sum) n->out[0] = build_binary(n->g, OP_div, sum, node_number(n, (DType)node_type(n, sum)->dtype, n->n_in));
+    if (sum)
+        n->out[0] = build_binary(n->g, OP_div, sum,
+                                 node_number(n, (DType)node_type(n, sum)->dtype, n->n_in));
 }
 
 /* ---------------------------------------------------------------- clip, casts */
@@ -81,8 +91,10 @@ static bool is_known_number(ImportNode *n, Value v, double *x) {
 /* Where the bounds may be crossed, the upper one wins: two steps. */
 static Value clip_to(ImportNode *n, Value a, Value low, Value high) {
     double l, h;
-    bool is_ordered = low && high && is_known_number(n, low, &l) && is_known_number(n, high, &h) && l <= h;
-    if (is_ordered) return node_rule(n, "(clip a b c)", (RuleBind[]){{"a", a}, {"b", low}, {"c", high}}, 3);
+    bool is_ordered =
+        low && high && is_known_number(n, low, &l) && is_known_number(n, high, &h) && l <= h;
+    if (is_ordered)
+        return node_rule(n, "(clip a b c)", (RuleBind[]){{"a", a}, {"b", low}, {"c", high}}, 3);
     if (low) a = rule_ab(n, "(where (lt a b) b a)", a, low);
     return high ? rule_ab(n, "(where (gt a b) b a)", a, high) : a;
 }
@@ -107,7 +119,9 @@ void import_cast(ImportNode *n) {
         n->out[0] = build_cast(n->g, n->in[0], to);
 }
 
-void import_cast_like(ImportNode *n) { n->out[0] = build_cast(n->g, n->in[0], (DType)node_type(n, n->in[1])->dtype); }
+void import_cast_like(ImportNode *n) {
+    n->out[0] = build_cast(n->g, n->in[0], (DType)node_type(n, n->in[1])->dtype);
+}
 
 void import_gelu(ImportNode *n) {
     const char *approximate = node_string(n, "approximate", "none");

@@ -4,7 +4,9 @@
 void import_matmul(ImportNode *n) { n->out[0] = build_dot(n->g, n->in[0], n->in[1], false, false); }
 
 static Value scaled(ImportNode *n, Value v, double by) {
-    return !v || by == 1 ? v : build_binary(n->g, OP_mul, v, node_number(n, (DType)node_type(n, v)->dtype, by));
+    return !v || by == 1
+               ? v
+               : build_binary(n->g, OP_mul, v, node_number(n, (DType)node_type(n, v)->dtype, by));
 }
 
 /* alpha A' B' + beta C */
@@ -13,10 +15,12 @@ void import_gemm(ImportNode *n) {
         node_fail_shapes(n, "Gemm takes matrices");
         return;
     }
-    Value y = build_dot(n->g, n->in[0], n->in[1], node_int(n, "transA", 0) != 0, node_int(n, "transB", 0) != 0);
+    Value y = build_dot(n->g, n->in[0], n->in[1], node_int(n, "transA", 0) != 0,
+                        node_int(n, "transB", 0) != 0);
     y = scaled(n, y, node_float(n, "alpha", 1));
     double beta = node_float(n, "beta", 1);
-    n->out[0] = node_in(n, 2) && beta != 0 ? build_binary(n->g, OP_add, y, scaled(n, n->in[2], beta)) : y;
+    n->out[0] =
+        node_in(n, 2) && beta != 0 ? build_binary(n->g, OP_add, y, scaled(n, n->in[2], beta)) : y;
 }
 
 /* ---------------------------------------------------------------- over axes */
@@ -26,10 +30,13 @@ static Value over_axes(ImportNode *n, OpCode op, Value v, int64_t first, int64_t
     uint32_t count = 0;
     for (int64_t i = first; i <= last; i++) axes[count++] = i;
     AttrField fields[] = {attr_ints(A_AXES, axes, count), attr_float(A_EPS, eps)};
-    return graph_emit(n->g, op, &v, 1, graph_attr(n->g, fields, op == OP_layer_norm || op == OP_rms_norm ? 2 : 1), 0);
+    return graph_emit(n->g, op, &v, 1,
+                      graph_attr(n->g, fields, op == OP_layer_norm || op == OP_rms_norm ? 2 : 1),
+                      0);
 }
 
-/* Before 13 the axis (default 1) begins the part that is normalised as one; since 13 it is the one axis (default -1). */
+/* Before 13 the axis (default 1) begins the part that is normalised as one; since 13 it is the one
+ * axis (default -1). */
 static void import_softmax_of(ImportNode *n, OpCode op) {
     int64_t axis, rank = node_type(n, n->in[0])->rank;
     bool is_one = n->opset >= 13;
@@ -53,7 +60,8 @@ void import_hardmax(ImportNode *n) {
     for (int64_t i = axis + 1; i < t.rank && !is_one; i++) flat.dims[axis] *= t.dims[i];
     if (!is_one) flat.rank = (uint8_t)(axis + 1);
     Value v = build_reshape(n->g, n->in[0], flat.rank, flat.dims);
-    Value top = graph_emit(n->g, OP_argmax, &v, 1, graph_attr(n->g, (AttrField[]){attr_int(A_AXIS, axis)}, 1), 0);
+    Value top = graph_emit(n->g, OP_argmax, &v, 1,
+                           graph_attr(n->g, (AttrField[]){attr_int(A_AXIS, axis)}, 1), 0);
     flat.dtype = DT_I64;
     Value hit = build_binary(n->g, OP_eq, build_iota(n->g, graph_type(n->g, flat), axis), top);
     n->out[0] = build_reshape(n->g, build_cast(n->g, hit, (DType)t.dtype), t.rank, t.dims);
@@ -70,10 +78,12 @@ static void norm_statistics(ImportNode *n, Value wide, int64_t first, double eps
     int64_t axes[MAX_RANK];
     uint32_t count = 0, rank = node_type(n, wide)->rank;
     for (int64_t i = first; i < rank; i++) axes[count++] = i;
-    Value mean = build_mean(n->g, wide, axes, count), centred = build_binary(n->g, OP_sub, wide, mean);
+    Value mean = build_mean(n->g, wide, axes, count),
+          centred = build_binary(n->g, OP_sub, wide, mean);
     Value variance = build_mean(n->g, build_binary(n->g, OP_mul, centred, centred), axes, count);
     n->out[1] = mean;
-    Value shifted = build_binary(n->g, OP_add, variance, node_number(n, (DType)node_type(n, wide)->dtype, eps));
+    Value shifted =
+        build_binary(n->g, OP_add, variance, node_number(n, (DType)node_type(n, wide)->dtype, eps));
     if (n->n_out > 2) n->out[2] = build_unary(n->g, OP_rsqrt, shifted);
 }
 
@@ -95,7 +105,8 @@ void import_rms_norm(ImportNode *n) { import_norm(n, OP_rms_norm); }
 
 /* ---------------------------------------------------------------- Dropout */
 
-/* Is it active in the training walk? Before 12 always; since then where the graph's training_mode says so. */
+/* Is it active in the training walk? Before 12 always; since then where the graph's training_mode
+ * says so. */
 static bool dropout_trains(ImportNode *n, bool *is_known) {
     Tensor mode;
     *is_known = true;
@@ -132,7 +143,9 @@ void import_dropout(ImportNode *n) {
         Value random = graph_emit(n->g, OP_random, NULL, 0, stream, graph_type(n->g, t));
         mask = build_binary(n->g, OP_ge, random, node_number(n, DT_F32, ratio));
         DType type = (DType)node_type(n, n->in[0])->dtype;
-        RuleBind binds[] = {{"a", n->in[0]}, {"m", mask}, {"s", node_number(n, type, ratio < 1 ? 1 / (1 - ratio) : 0)}};
+        RuleBind binds[] = {{"a", n->in[0]},
+                            {"m", mask},
+                            {"s", node_number(n, type, ratio < 1 ? 1 / (1 - ratio) : 0)}};
         n->out[0] = node_rule(n, "(where m (mul a s) 0)", binds, 3);
     }
     if (n->n_out > 1) n->out[1] = mask;

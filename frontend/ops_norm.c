@@ -41,7 +41,7 @@ static Value blend(ImportNode *n, Value running, Value now, double keep, double 
 
 static void update_running(ImportNode *n, Value mean, Value var, int64_t count) {
     double keep = node_float(n, "momentum", 0.9f);
-    bool unbiased = node_from_pytorch(n) && count > 1;
+    bool unbiased = node_unbiased_variance(n) && count > 1;
     Value new_mean = blend(n, node_in(n, 3), flat(n, mean), keep, 1);
     Value new_var = blend(n, node_in(n, 4), flat(n, var), keep, unbiased ? (double)count / (double)(count - 1) : 1);
     node_update(n, node_in(n, 3), new_mean);

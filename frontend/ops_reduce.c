@@ -1,10 +1,17 @@
-/* ops_reduce.c - reductions: the axes are an attribute in old versions, an input since 13 (ReduceSum) or 18; core reductions keep
- * the axes at extent 1 and a reshape drops them. ArgMax and CumSum stand here too. */
+/* ops_reduce.c - reductions: the axes are an attribute in old versions, an input since 13
+ * (ReduceSum) or 18; core reductions keep the axes at extent 1 and a reshape drops them. ArgMax and
+ * CumSum stand here too. */
 #include "import.h"
 
-typedef struct Reduction { Value a; int64_t axes[MAX_RANK]; uint32_t n; bool keeps; } Reduction;
+typedef struct Reduction {
+    Value a;
+    int64_t axes[MAX_RANK];
+    uint32_t n;
+    bool keeps;
+} Reduction;
 
-/* false after a diagnostic. No axes at all (noop_with_empty_axes): n is 0, and build_reduce does nothing. */
+/* false after a diagnostic. No axes at all (noop_with_empty_axes): n is 0, and build_reduce does
+ * nothing. */
 static bool reduction_read(ImportNode *n, Reduction *r) {
     const int64_t *axes;
     r->a = n->in[0];
@@ -17,7 +24,9 @@ static bool reduction_read(ImportNode *n, Reduction *r) {
     return true;
 }
 
-static Value reduced(ImportNode *n, const Reduction *r, OpCode op, Value v) { return build_reduce(n->g, op, v, r->axes, r->n); }
+static Value reduced(ImportNode *n, const Reduction *r, OpCode op, Value v) {
+    return build_reduce(n->g, op, v, r->axes, r->n);
+}
 
 static void reduction_end(ImportNode *n, const Reduction *r, Value v) {
     n->out[0] = r->keeps ? v : build_squeeze(n->g, v, r->axes, r->n);
@@ -52,7 +61,8 @@ void import_reduce_min(ImportNode *n) { reduce_extreme(n, OP_rmin); }
 
 void import_reduce_l1(ImportNode *n) {
     Reduction r;
-    if (reduction_read(n, &r)) reduction_end(n, &r, reduced(n, &r, OP_sum, build_unary(n->g, OP_abs, r.a)));
+    if (reduction_read(n, &r))
+        reduction_end(n, &r, reduced(n, &r, OP_sum, build_unary(n->g, OP_abs, r.a)));
 }
 
 static Value sum_of_squares(ImportNode *n, const Reduction *r) {
@@ -75,7 +85,8 @@ void import_reduce_l2(ImportNode *n) {
 
 void import_reduce_log_sum(ImportNode *n) {
     Reduction r;
-    if (reduction_read(n, &r)) reduction_end(n, &r, build_unary(n->g, OP_log, reduced(n, &r, OP_sum, r.a)));
+    if (reduction_read(n, &r))
+        reduction_end(n, &r, build_unary(n->g, OP_log, reduced(n, &r, OP_sum, r.a)));
 }
 
 /* log sum exp(a - m) + m with m the largest, 0 where that is infinite */
@@ -84,7 +95,8 @@ void import_reduce_log_sum_exp(ImportNode *n) {
     if (!reduction_read(n, &r)) return;
     Value top = reduced(n, &r, OP_rmax, r.a);
     Value m = node_rule(n, "(where (isinf m) 0 m)", (RuleBind[]){{"m", top}}, 1);
-    Value sum = reduced(n, &r, OP_sum, build_unary(n->g, OP_exp, build_binary(n->g, OP_sub, r.a, m)));
+    Value sum =
+        reduced(n, &r, OP_sum, build_unary(n->g, OP_exp, build_binary(n->g, OP_sub, r.a, m)));
     reduction_end(n, &r, build_binary(n->g, OP_add, build_unary(n->g, OP_log, sum), m));
 }
 
@@ -105,8 +117,10 @@ static void import_arg(ImportNode *n, OpCode op) {
     if (!node_axis(n, node_int(n, "axis", 0), t.rank, &axis)) return;
     bool is_last = node_int(n, "select_last_index", 0) != 0;
     Value a = is_last ? reversed(n, n->in[0], axis) : n->in[0];
-    Value at = graph_emit(n->g, op, &a, 1, graph_attr(n->g, (AttrField[]){attr_int(A_AXIS, axis)}, 1), 0);
-    if (is_last) at = build_binary(n->g, OP_sub, node_number(n, DT_I64, (double)(t.dims[axis] - 1)), at);
+    Value at =
+        graph_emit(n->g, op, &a, 1, graph_attr(n->g, (AttrField[]){attr_int(A_AXIS, axis)}, 1), 0);
+    if (is_last)
+        at = build_binary(n->g, OP_sub, node_number(n, DT_I64, (double)(t.dims[axis] - 1)), at);
     n->out[0] = node_int(n, "keepdims", 1) ? at : build_squeeze(n->g, at, &axis, 1);
 }
 
@@ -115,14 +129,17 @@ void import_arg_min(ImportNode *n) { import_arg(n, OP_argmin); }
 
 /* ---------------------------------------------------------------- CumSum */
 
-/* A running sum is the sum of windows that end at each element: low padding of extent - 1 zeros, or of extent where exclusive. */
+/* A running sum is the sum of windows that end at each element: low padding of extent - 1 zeros, or
+ * of extent where exclusive. */
 static Value running_sum(ImportNode *n, Value v, bool is_exclusive) {
     Type t = *node_type(n, v);
-    int64_t extent = t.dims[t.rank - 1], one = 1, low = extent - 1 + is_exclusive, high = -(int64_t)is_exclusive;
+    int64_t extent = t.dims[t.rank - 1], one = 1, low = extent - 1 + is_exclusive,
+            high = -(int64_t)is_exclusive;
     int64_t rows = extent ? type_elems(&t) / extent : 0, axis = 2;
     v = build_reshape(n->g, v, 2, (int64_t[]){rows, extent});
-    AttrField fields[] = {attr_ints(A_KERNEL, &extent, 1), attr_ints(A_STRIDES, &one, 1), attr_ints(A_DILATIONS, &one, 1),
-                          attr_ints(A_LOW, &low, 1), attr_ints(A_HIGH, &high, 1), attr_float(A_VALUE, 0)};
+    AttrField fields[] = {attr_ints(A_KERNEL, &extent, 1), attr_ints(A_STRIDES, &one, 1),
+                          attr_ints(A_DILATIONS, &one, 1), attr_ints(A_LOW, &low, 1),
+                          attr_ints(A_HIGH, &high, 1),     attr_float(A_VALUE, 0)};
     Value windows = graph_emit(n->g, OP_window, &v, 1, graph_attr(n->g, fields, 6), 0);
     return build_reshape(n->g, build_reduce(n->g, OP_sum, windows, &axis, 1), t.rank, t.dims);
 }
@@ -138,7 +155,8 @@ void import_cum_sum(ImportNode *n) {
         n->out[0] = n->in[0];
         return;
     }
-    for (int64_t i = 0; i < t.rank; i++) perm[i] = i == axis ? t.rank - 1 : i == t.rank - 1 ? axis : i;
+    for (int64_t i = 0; i < t.rank; i++)
+        perm[i] = i == axis ? t.rank - 1 : i == t.rank - 1 ? axis : i;
     bool is_reverse = node_int(n, "reverse", 0) != 0;
     Value v = is_reverse ? reversed(n, n->in[0], axis) : n->in[0];
     v = running_sum(n, build_transpose(n->g, v, perm), node_int(n, "exclusive", 0) != 0);

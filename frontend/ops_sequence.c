@@ -1,5 +1,6 @@
-/* ops_sequence.c - sequences of tensors of known length: SplitToSequence, SequenceConstruct, SequenceAt, ConcatFromSequence, SequenceLength.
- * A sequence is a list of Values that import.c's values refer to; no node of the IR holds one. */
+/* ops_sequence.c - sequences of tensors of known length: SplitToSequence, SequenceConstruct,
+ * SequenceAt, ConcatFromSequence, SequenceLength. A sequence is a list of Values that import.c's
+ * values refer to; no node of the IR holds one. */
 #include "context.h"
 
 static Value sequence_new(ImportNode *n, const Value *items, uint32_t count) {
@@ -19,14 +20,18 @@ static const Sequence *sequence_at(ImportNode *n, uint32_t input) {
 
 void import_sequence_construct(ImportNode *n) { n->out[0] = sequence_new(n, n->in, n->n_in); }
 
-/* Parts of one size (a scalar; 1 where absent, and then keepdims=0 drops the axis), or of listed sizes. */
+/* Parts of one size (a scalar; 1 where absent, and then keepdims=0 drops the axis), or of listed
+ * sizes. */
 void import_split_to_sequence(ImportNode *n) {
     const int64_t *sizes;
     uint32_t n_sizes, count = 0;
     int64_t axis, start[MAX_RANK] = {0};
     Type t = *node_type(n, n->in[0]);
-    if (!node_ints_at(n, 1, &sizes, &n_sizes) || !node_axis(n, node_int(n, "axis", 0), t.rank, &axis)) return;
-    bool is_listed = sizes && node_type(n, n->in[1])->rank == 1, drops = !sizes && !node_int(n, "keepdims", 1);
+    if (!node_ints_at(n, 1, &sizes, &n_sizes) ||
+        !node_axis(n, node_int(n, "axis", 0), t.rank, &axis))
+        return;
+    bool is_listed = sizes && node_type(n, n->in[1])->rank == 1,
+         drops = !sizes && !node_int(n, "keepdims", 1);
     int64_t extent = t.dims[axis], each = sizes && !is_listed ? sizes[0] : 1;
     Value *items = arena_alloc(n->arena, ((size_t)extent + n_sizes + 1) * sizeof *items);
     while (start[axis] < extent && each > 0 && (!is_listed || count < n_sizes)) {
@@ -36,8 +41,11 @@ void import_split_to_sequence(ImportNode *n) {
         items[count++] = drops ? build_squeeze(n->g, part, &axis, 1) : part;
         start[axis] += t.dims[axis];
     }
-    if (start[axis] != extent) node_fail_shapes(n, "the parts of a split do not add up to the extent %lld", (long long)extent);
-    else n->out[0] = sequence_new(n, items, count);
+    if (start[axis] != extent)
+        node_fail_shapes(n, "the parts of a split do not add up to the extent %lld",
+                         (long long)extent);
+    else
+        n->out[0] = sequence_new(n, items, count);
 }
 
 void import_sequence_at(ImportNode *n) {
@@ -47,8 +55,10 @@ void import_sequence_at(ImportNode *n) {
     if (!s || !node_ints_at(n, 1, &at, &count)) return;
     int64_t i = count ? at[0] : 0;
     i += i < 0 ? s->n : 0;
-    if (i < 0 || i >= s->n) node_fail_shapes(n, "position %lld in a sequence of %u", (long long)i, s->n);
-    else n->out[0] = s->items[i];
+    if (i < 0 || i >= s->n)
+        node_fail_shapes(n, "position %lld in a sequence of %u", (long long)i, s->n);
+    else
+        n->out[0] = s->items[i];
 }
 
 void import_sequence_length(ImportNode *n) {
@@ -63,11 +73,14 @@ void import_concat_from_sequence(ImportNode *n) {
     int64_t axis, dims[MAX_RANK];
     if (!s || !s->n) return;
     Type t = *node_type(n, s->items[0]);
-    if (t.rank + is_stack > MAX_RANK || !node_axis(n, node_int(n, "axis", 0), t.rank + (uint32_t)is_stack, &axis)) return;
+    if (t.rank + is_stack > MAX_RANK ||
+        !node_axis(n, node_int(n, "axis", 0), t.rank + (uint32_t)is_stack, &axis))
+        return;
     Value *items = arena_alloc(n->arena, s->n * sizeof *items);
     for (uint32_t i = 0; i < s->n; i++) {
         t = *node_type(n, s->items[i]);
-        for (int64_t k = 0, from = 0; k <= t.rank && is_stack; k++) dims[k] = k == axis ? 1 : t.dims[from++];
+        for (int64_t k = 0, from = 0; k <= t.rank && is_stack; k++)
+            dims[k] = k == axis ? 1 : t.dims[from++];
         items[i] = is_stack ? build_reshape(n->g, s->items[i], t.rank + 1u, dims) : s->items[i];
     }
     n->out[0] = build_concat(n->g, items, s->n, axis);

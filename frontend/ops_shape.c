@@ -1,9 +1,12 @@
-/* ops_shape.c - importers of the ops that rearrange: Reshape, Squeeze, Flatten, Transpose, Expand, Tile, Concat, Split, Slice, Pad become
- * reshape, transpose, expand, slice, concat, pad and gather over static dims. Nothing here computes but index arithmetic at import. */
+/* ops_shape.c - importers of the ops that rearrange: Reshape, Squeeze, Flatten, Transpose, Expand,
+ * Tile, Concat, Split, Slice, Pad become reshape, transpose, expand, slice, concat, pad and gather
+ * over static dims. Nothing here computes but index arithmetic at import. */
 #include "import.h"
 #include <string.h>
 
-static int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
+static int64_t clamp(int64_t x, int64_t low, int64_t high) {
+    return x < low ? low : x > high ? high : x;
+}
 
 /* ---------------------------------------------------------------- reshape and its relatives */
 
@@ -30,13 +33,16 @@ void import_reshape(ImportNode *n) {
     for (uint32_t i = 0; i < rank && is_valid; i++) {
         dims[i] = list[i] == 0 && !keeps_zero && i < t.rank ? t.dims[i] : list[i];
         is_valid = dims[i] >= -1 && (dims[i] >= 0 || free_axis < 0);
-        if (dims[i] < 0) free_axis = i;
-        else is_valid &= !__builtin_mul_overflow(known, dims[i], &known);
+        if (dims[i] < 0)
+            free_axis = i;
+        else
+            is_valid &= !__builtin_mul_overflow(known, dims[i], &known);
     }
     if (is_valid && free_axis >= 0) dims[free_axis] = known ? type_elems(&t) / known : 0;
     if (is_valid && free_axis >= 0) known *= dims[free_axis];
     if (!is_valid || known != type_elems(&t))
-        node_fail_shapes(n, "%lld elements cannot take the shape asked for", (long long)type_elems(&t));
+        node_fail_shapes(n, "%lld elements cannot take the shape asked for",
+                         (long long)type_elems(&t));
     else
         n->out[0] = build_reshape(n->g, n->in[0], rank, dims);
 }
@@ -54,7 +60,8 @@ void import_squeeze(ImportNode *n) {
         return;
     for (uint32_t i = 0; i < count; i++) {
         if (t.dims[sorted[i]] == 1) continue;
-        node_fail_shapes(n, "axis %lld has extent %lld and cannot be squeezed", (long long)sorted[i], (long long)t.dims[sorted[i]]);
+        node_fail_shapes(n, "axis %lld has extent %lld and cannot be squeezed",
+                         (long long)sorted[i], (long long)t.dims[sorted[i]]);
         return;
     }
     n->out[0] = build_squeeze(n->g, n->in[0], sorted, count);
@@ -111,11 +118,14 @@ void import_expand(ImportNode *n) {
         int64_t asked = i + count >= rank ? list[i + count - rank] : 1;
         dims[i] = asked == 1 ? own : asked;
         if (own == 1 || own == dims[i]) continue;
-        node_fail_shapes(n, "extent %lld cannot be expanded to %lld", (long long)own, (long long)asked);
+        node_fail_shapes(n, "extent %lld cannot be expanded to %lld", (long long)own,
+                         (long long)asked);
         return;
     }
-    if (rank > MAX_RANK) node_fail_shapes(n, "rank %u is above %d", rank, MAX_RANK);
-    else n->out[0] = build_expand(n->g, n->in[0], rank, dims);
+    if (rank > MAX_RANK)
+        node_fail_shapes(n, "rank %u is above %d", rank, MAX_RANK);
+    else
+        n->out[0] = build_expand(n->g, n->in[0], rank, dims);
 }
 
 /* Repeats one axis: [outer, d, inner] -> [outer, times, d, inner]. */
@@ -158,7 +168,8 @@ void import_concat(ImportNode *n) {
         n->out[0] = build_concat(n->g, n->in, n->n_in, axis);
 }
 
-/* Sizes from the `split` attribute (until 12) or input, or equal parts, the last one smaller. NULL after a diagnostic. */
+/* Sizes from the `split` attribute (until 12) or input, or equal parts, the last one smaller. NULL
+ * after a diagnostic. */
 static const int64_t *split_sizes(ImportNode *n, int64_t extent) {
     const int64_t *given;
     uint32_t count, parts = n->n_out;
@@ -166,7 +177,8 @@ static const int64_t *split_sizes(ImportNode *n, int64_t extent) {
     int64_t total = 0, *sizes = arena_alloc(n->arena, (parts + 1) * sizeof *sizes);
     int64_t each = (extent + parts - 1) / (parts ? parts : 1);
     for (uint32_t i = 0; i < parts; i++) {
-        sizes[i] = given ? (i < count ? clamp(given[i], 0, extent + 1) : 0) : clamp(extent - each * i, 0, each);
+        sizes[i] = given ? (i < count ? clamp(given[i], 0, extent + 1) : 0)
+                         : clamp(extent - each * i, 0, each);
         total += sizes[i];
     }
     if (total == extent && (!given || count == parts)) return sizes;
@@ -188,7 +200,10 @@ void import_split(ImportNode *n) {
 
 /* ---------------------------------------------------------------- slice */
 
-typedef struct SliceLists { const int64_t *starts, *ends, *axes, *steps; uint32_t n, n_ends, n_axes, n_steps; } SliceLists;
+typedef struct SliceLists {
+    const int64_t *starts, *ends, *axes, *steps;
+    uint32_t n, n_ends, n_axes, n_steps;
+} SliceLists;
 
 /* Slice-1: attributes; since 10: inputs, with steps. */
 static bool slice_lists(ImportNode *n, SliceLists *s) {
@@ -197,15 +212,19 @@ static bool slice_lists(ImportNode *n, SliceLists *s) {
         s->ends = node_ints(n, "ends", &s->n_ends);
         s->axes = node_ints(n, "axes", &s->n_axes);
         s->steps = NULL, s->n_steps = 0;
-    } else if (!node_ints_at(n, 1, &s->starts, &s->n) || !node_ints_at(n, 2, &s->ends, &s->n_ends) ||
-               !node_ints_at(n, 3, &s->axes, &s->n_axes) || !node_ints_at(n, 4, &s->steps, &s->n_steps))
+    } else if (!node_ints_at(n, 1, &s->starts, &s->n) ||
+               !node_ints_at(n, 2, &s->ends, &s->n_ends) ||
+               !node_ints_at(n, 3, &s->axes, &s->n_axes) ||
+               !node_ints_at(n, 4, &s->steps, &s->n_steps))
         return false;
-    if (s->n == s->n_ends && (!s->axes || s->n_axes == s->n) && (!s->steps || s->n_steps == s->n)) return true;
+    if (s->n == s->n_ends && (!s->axes || s->n_axes == s->n) && (!s->steps || s->n_steps == s->n))
+        return true;
     node_fail_shapes(n, "starts, ends, axes and steps differ in length");
     return false;
 }
 
-static void slice_axis(int64_t d, int64_t from, int64_t to, int64_t step, int64_t *start, int64_t *extent) {
+static void slice_axis(int64_t d, int64_t from, int64_t to, int64_t step, int64_t *start,
+                       int64_t *extent) {
     from += from < 0 ? d : 0;
     to += to < 0 ? d : 0;
     from = step > 0 ? clamp(from, 0, d) : clamp(from, 0, d - 1);
@@ -248,13 +267,15 @@ static int64_t pad_source(PadMode mode, int64_t i, int64_t d) {
     return at < d ? at : period - at;
 }
 
-static Value pad_by_gather(ImportNode *n, Value v, PadMode mode, const int64_t *low, const int64_t *high) {
+static Value pad_by_gather(ImportNode *n, Value v, PadMode mode, const int64_t *low,
+                           const int64_t *high) {
     uint32_t rank = node_type(n, v)->rank;
     for (uint32_t axis = 0; v && axis < rank; axis++) {
         int64_t d = node_type(n, v)->dims[axis], extent = d + low[axis] + high[axis];
         if (!low[axis] && !high[axis]) continue;
         if (d < 1 || extent < 0) {
-            node_fail_shapes(n, "an axis of %lld cannot be padded by %lld and %lld", (long long)d, (long long)low[axis], (long long)high[axis]);
+            node_fail_shapes(n, "an axis of %lld cannot be padded by %lld and %lld", (long long)d,
+                             (long long)low[axis], (long long)high[axis]);
             return 0;
         }
         int64_t *source = arena_alloc(n->arena, ((size_t)extent + 1) * sizeof *source);
@@ -264,7 +285,8 @@ static Value pad_by_gather(ImportNode *n, Value v, PadMode mode, const int64_t *
     return v;
 }
 
-/* The constant that padding reads as: an attribute before 11, an input since; unknown ones are refused. */
+/* The constant that padding reads as: an attribute before 11, an input since; unknown ones are
+ * refused. */
 static bool pad_value(ImportNode *n, double *value) {
     Tensor t;
     *value = node_float(n, "value", 0);
@@ -280,7 +302,8 @@ static bool pad_value(ImportNode *n, double *value) {
 static bool pad_amounts(ImportNode *n, uint32_t rank, int64_t *low, int64_t *high) {
     const int64_t *pads, *axes;
     uint32_t count, n_axes;
-    if (!node_ints_of(n, "pads", 1, &pads, &count) || !node_ints_at(n, 3, &axes, &n_axes)) return false;
+    if (!node_ints_of(n, "pads", 1, &pads, &count) || !node_ints_at(n, 3, &axes, &n_axes))
+        return false;
     if (!axes) n_axes = rank;
     if (count != 2 * n_axes) {
         node_fail(n, "pads", "%u amounts for %u axes", count, n_axes);
@@ -301,7 +324,8 @@ void import_pad(ImportNode *n) {
     int mode = PAD_CONSTANT;
     double value;
     while (mode < PAD_UNKNOWN && strcmp(pad_names[mode], name)) mode++;
-    if (mode == PAD_UNKNOWN) node_fail(n, "mode", "'%s' is not known", name);
+    if (mode == PAD_UNKNOWN)
+        node_fail(n, "mode", "'%s' is not known", name);
     else if (pad_amounts(n, node_type(n, n->in[0])->rank, low, high) && pad_value(n, &value))
         n->out[0] = mode == PAD_CONSTANT ? build_pad(n->g, n->in[0], low, high, NULL, value)
                                          : pad_by_gather(n, n->in[0], (PadMode)mode, low, high);

@@ -1,8 +1,10 @@
-/* onnx_wire.c - reads and rewrites .onnx files at the level of protobuf's wire format; see onnx_wire.h.
+/* onnx_wire.c - reads and rewrites .onnx files at the level of protobuf's wire format; see
+ * onnx_wire.h.
  *
- * A ModelProto is walked along model -> graph (7) -> initializer (5); every field keeps its bytes but the ones that hold elements.
- * Export runs over the same walk twice: first to learn the new length of each changed tensor (so that lengths of the messages around it
- * are right and as short as a protobuf library writes them), then to write. Input is untrusted: each length is checked.
+ * A ModelProto is walked along model -> graph (7) -> initializer (5); every field keeps its bytes
+ * but the ones that hold elements. Export runs over the same walk twice: first to learn the new
+ * length of each changed tensor (so that lengths of the messages around it are right and as short
+ * as a protobuf library writes them), then to write. Input is untrusted: each length is checked.
  */
 #include "onnx_wire.h"
 #include <errno.h>
@@ -18,14 +20,30 @@
 #include <unistd.h>
 
 enum { MODEL_GRAPH = 7, GRAPH_INITIALIZER = 5 };
-enum { TENSOR_DIMS = 1, TENSOR_TYPE = 2, TENSOR_FLOATS = 4, TENSOR_INT32S = 5, TENSOR_STRINGS = 6, TENSOR_INT64S = 7, TENSOR_NAME = 8,
-       TENSOR_RAW = 9, TENSOR_DOUBLES = 10, TENSOR_UINT64S = 11, TENSOR_EXTERNAL = 13, TENSOR_LOCATION = 14 };
+enum {
+    TENSOR_DIMS = 1,
+    TENSOR_TYPE = 2,
+    TENSOR_FLOATS = 4,
+    TENSOR_INT32S = 5,
+    TENSOR_STRINGS = 6,
+    TENSOR_INT64S = 7,
+    TENSOR_NAME = 8,
+    TENSOR_RAW = 9,
+    TENSOR_DOUBLES = 10,
+    TENSOR_UINT64S = 11,
+    TENSOR_EXTERNAL = 13,
+    TENSOR_LOCATION = 14
+};
 
-static const unsigned char dtype_bytes[] = {0, 4, 8, 2, 2, 8, 4, 2, 1, 8, 4, 2, 1, 1}; /* by trainc_dtype */
-static const int dtype_of_onnx[] = {0, TRAINC_F32, TRAINC_U8, TRAINC_I8, TRAINC_U16, TRAINC_I16, TRAINC_I32, TRAINC_I64, 0,
-                                    TRAINC_BOOL, TRAINC_F16, TRAINC_F64, TRAINC_U32, TRAINC_U64, 0, 0, TRAINC_BF16};
+static const unsigned char dtype_bytes[] = {0, 4, 8, 2, 2, 8, 4,
+                                            2, 1, 8, 4, 2, 1, 1}; /* by trainc_dtype */
+static const int dtype_of_onnx[] = {0,          TRAINC_F32, TRAINC_U8,  TRAINC_I8,  TRAINC_U16,
+                                    TRAINC_I16, TRAINC_I32, TRAINC_I64, 0,          TRAINC_BOOL,
+                                    TRAINC_F16, TRAINC_F64, TRAINC_U32, TRAINC_U64, 0,
+                                    0,          TRAINC_BF16};
 
-static trainc_status fail(char **error, trainc_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static trainc_status fail(char **error, trainc_status status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 static trainc_status fail(char **error, trainc_status status, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
@@ -36,7 +54,10 @@ static trainc_status fail(char **error, trainc_status status, const char *fmt, .
 
 /* ---------------------------------------------------------------- files */
 
-typedef struct Mapped { const uint8_t *bytes; uint64_t size; } Mapped;
+typedef struct Mapped {
+    const uint8_t *bytes;
+    uint64_t size;
+} Mapped;
 
 static bool file_map(const char *path, Mapped *m) {
     struct stat info;
@@ -60,9 +81,16 @@ static void file_unmap(Mapped *m) {
 
 /* ---------------------------------------------------------------- wire format */
 
-typedef struct Span { const uint8_t *at, *end; } Span;
-typedef struct Field { uint32_t number, type; uint64_t value; Span bytes; const uint8_t *head, *tail; } Field;
-        /* type 2: bytes is the content; others: value; [head, tail) is the whole field */
+typedef struct Span {
+    const uint8_t *at, *end;
+} Span;
+typedef struct Field {
+    uint32_t number, type;
+    uint64_t value;
+    Span bytes;
+    const uint8_t *head, *tail;
+} Field;
+/* type 2: bytes is the content; others: value; [head, tail) is the whole field */
 
 static bool varint_read(Span *s, uint64_t *value) {
     *value = 0;
@@ -100,15 +128,21 @@ static bool field_next(Span *s, Field *f) {
 }
 
 static char *span_text(Span s) { return strndup((const char *)s.at, (size_t)(s.end - s.at)); }
-static bool span_is(Span s, const char *text) { return (size_t)(s.end - s.at) == strlen(text) && !memcmp(s.at, text, strlen(text)); }
+static bool span_is(Span s, const char *text) {
+    return (size_t)(s.end - s.at) == strlen(text) && !memcmp(s.at, text, strlen(text));
+}
 
 /* ---------------------------------------------------------------- one TensorProto */
 
-typedef struct External { char *location; uint64_t offset, length; bool has_length, is_external, is_bad; } External;
+typedef struct External {
+    char *location;
+    uint64_t offset, length;
+    bool has_length, is_external, is_bad;
+} External;
 typedef struct Reader {
     const char *path;
     Mapped file;
-    bool keeps_bytes;                    /* .pb: inline bytes are copied to data */
+    bool keeps_bytes; /* .pb: inline bytes are copied to data */
     char **error;
     trainc_status bad;
 } Reader;
@@ -154,17 +188,22 @@ static bool path_escapes(const char *location) {
 static char *path_beside(const char *model, const char *location) {
     const char *slash = strrchr(model, '/');
     char *path = NULL;
-    if (asprintf(&path, "%.*s%s", slash ? (int)(slash - model + 1) : 0, model, location) < 0) return NULL;
+    if (asprintf(&path, "%.*s%s", slash ? (int)(slash - model + 1) : 0, model, location) < 0)
+        return NULL;
     return path;
 }
 
-static trainc_status external_check(const Reader *r, onnx_tensor *t, External *e, uint64_t expected) {
+static trainc_status external_check(const Reader *r, onnx_tensor *t, External *e,
+                                    uint64_t expected) {
     struct stat info;
     if (!e->location || path_escapes(e->location) || e->is_bad)
-        return fail(r->error, r->bad, "%s: %s: its external data lies at no valid place below the model's folder", r->path, t->name);
+        return fail(r->error, r->bad,
+                    "%s: %s: its external data lies at no valid place below the model's folder",
+                    r->path, t->name);
     t->file = path_beside(r->path, e->location);
     if (!t->file) return fail(r->error, TRAINC_FAULT, "no memory");
-    if (stat(t->file, &info) != 0) return fail(r->error, r->bad, "%s: %s", t->file, strerror(errno));
+    if (stat(t->file, &info) != 0)
+        return fail(r->error, r->bad, "%s: %s", t->file, strerror(errno));
     if ((e->has_length && e->length != expected) || e->offset > (uint64_t)info.st_size ||
         expected > (uint64_t)info.st_size - e->offset)
         return fail(r->error, r->bad, "%s: too short for %s", t->file, t->name);
@@ -173,7 +212,12 @@ static trainc_status external_check(const Reader *r, onnx_tensor *t, External *e
 }
 
 /* Elements in typed fields: packed or one by one. */
-typedef struct Typed { uint8_t *out; uint64_t n, cap; size_t bytes; bool is_bad; } Typed;
+typedef struct Typed {
+    uint8_t *out;
+    uint64_t n, cap;
+    size_t bytes;
+    bool is_bad;
+} Typed;
 
 static void typed_put(Typed *t, uint64_t value) {
     if (t->n < t->cap) memcpy(t->out + t->n * t->bytes, &value, t->bytes);
@@ -181,7 +225,8 @@ static void typed_put(Typed *t, uint64_t value) {
 }
 
 static void typed_field(Typed *t, const Field *f) {
-    bool is_varint = f->number == TENSOR_INT32S || f->number == TENSOR_INT64S || f->number == TENSOR_UINT64S;
+    bool is_varint =
+        f->number == TENSOR_INT32S || f->number == TENSOR_INT64S || f->number == TENSOR_UINT64S;
     size_t width = f->number == TENSOR_DOUBLES ? 8 : 4;
     if (f->type != 2) {
         typed_put(t, f->value);
@@ -200,12 +245,17 @@ static void typed_field(Typed *t, const Field *f) {
 
 static uint32_t typed_field_of(int dtype) {
     switch (dtype) {
-    case TRAINC_F32: return TENSOR_FLOATS;
-    case TRAINC_F64: return TENSOR_DOUBLES;
-    case TRAINC_I64: return TENSOR_INT64S;
+    case TRAINC_F32:
+        return TENSOR_FLOATS;
+    case TRAINC_F64:
+        return TENSOR_DOUBLES;
+    case TRAINC_I64:
+        return TENSOR_INT64S;
     case TRAINC_U64:
-    case TRAINC_U32: return TENSOR_UINT64S;
-    default: return TENSOR_INT32S;
+    case TRAINC_U32:
+        return TENSOR_UINT64S;
+    default:
+        return TENSOR_INT32S;
     }
 }
 
@@ -214,15 +264,16 @@ static trainc_status typed_read(const Reader *r, Span s, onnx_tensor *t) {
     size_t bytes = dtype_bytes[t->dtype];
     Typed typed = {.cap = t->bytes / bytes, .bytes = bytes};
     Field f;
-    if (typed.cap > r->file.size) return fail(r->error, r->bad, "%s: tensor %s lacks its elements", r->path, t->name);
+    if (typed.cap > r->file.size)
+        return fail(r->error, r->bad, "%s: tensor %s lacks its elements", r->path, t->name);
     typed.out = calloc(1, t->bytes + 1);
     if (!typed.out) return fail(r->error, TRAINC_FAULT, "no memory");
     t->data = typed.out;
     while (field_next(&s, &f))
         if (f.number == wanted) typed_field(&typed, &f);
     if (typed.n == typed.cap && !typed.is_bad) return TRAINC_OK;
-    return fail(r->error, r->bad, "%s: tensor %s holds %llu elements, its dims say %llu", r->path, t->name, (unsigned long long)typed.n,
-                (unsigned long long)typed.cap);
+    return fail(r->error, r->bad, "%s: tensor %s holds %llu elements, its dims say %llu", r->path,
+                t->name, (unsigned long long)typed.n, (unsigned long long)typed.cap);
 }
 
 static void dims_add(onnx_tensor *t, const Field *f) {
@@ -230,8 +281,10 @@ static void dims_add(onnx_tensor *t, const Field *f) {
     uint64_t d = f->value;
     bool is_packed = f->type == 2;
     while (is_packed ? s.at < s.end && varint_read(&s, &d) : f != NULL) {
-        if (t->rank >= 0 && t->rank < 8) t->dims[t->rank++] = (int64_t)d;
-        else t->rank = -1;
+        if (t->rank >= 0 && t->rank < 8)
+            t->dims[t->rank++] = (int64_t)d;
+        else
+            t->rank = -1;
         if (!is_packed) break;
     }
 }
@@ -239,18 +292,25 @@ static void dims_add(onnx_tensor *t, const Field *f) {
 static bool tensor_bytes(const onnx_tensor *t, uint64_t *bytes) {
     *bytes = dtype_bytes[t->dtype];
     for (int i = 0; i < t->rank; i++)
-        if (t->dims[i] < 0 || __builtin_mul_overflow(*bytes, (uint64_t)t->dims[i], bytes)) return false;
+        if (t->dims[i] < 0 || __builtin_mul_overflow(*bytes, (uint64_t)t->dims[i], bytes))
+            return false;
     return t->rank >= 0 && *bytes < INT64_MAX;
 }
 
-typedef struct Proto { onnx_tensor tensor; External external; Span raw; } Proto;
+typedef struct Proto {
+    onnx_tensor tensor;
+    External external;
+    Span raw;
+} Proto;
 
 /* Reads the fields that say what and where; elements are not looked at. */
 static trainc_status proto_read(const Reader *r, Span s, Proto *p) {
     Field f;
     while (field_next(&s, &f)) {
-        if (f.number == TENSOR_DIMS) dims_add(&p->tensor, &f);
-        else if (f.number == TENSOR_TYPE && f.type == 0 && f.value < sizeof dtype_of_onnx / sizeof *dtype_of_onnx)
+        if (f.number == TENSOR_DIMS)
+            dims_add(&p->tensor, &f);
+        else if (f.number == TENSOR_TYPE && f.type == 0 &&
+                 f.value < sizeof dtype_of_onnx / sizeof *dtype_of_onnx)
             p->tensor.dtype = dtype_of_onnx[f.value];
         else if (f.number == TENSOR_NAME && f.type == 2) {
             free(p->tensor.name);
@@ -264,14 +324,16 @@ static trainc_status proto_read(const Reader *r, Span s, Proto *p) {
     }
     if (!p->tensor.name) p->tensor.name = strdup("");
     if (!p->tensor.name) return fail(r->error, TRAINC_FAULT, "no memory");
-    return s.at == s.end ? TRAINC_OK : fail(r->error, r->bad, "%s: damaged at byte %zu", r->path, (size_t)(s.at - r->file.bytes));
+    return s.at == s.end ? TRAINC_OK
+                         : fail(r->error, r->bad, "%s: damaged at byte %zu", r->path,
+                                (size_t)(s.at - r->file.bytes));
 }
 
 static trainc_status raw_read(const Reader *r, Proto *p) {
     onnx_tensor *t = &p->tensor;
     if ((uint64_t)(p->raw.end - p->raw.at) != t->bytes)
-        return fail(r->error, r->bad, "%s: tensor %s holds %zu bytes, its dims say %llu", r->path, t->name, (size_t)(p->raw.end - p->raw.at),
-                    (unsigned long long)t->bytes);
+        return fail(r->error, r->bad, "%s: tensor %s holds %zu bytes, its dims say %llu", r->path,
+                    t->name, (size_t)(p->raw.end - p->raw.at), (unsigned long long)t->bytes);
     if (r->keeps_bytes) {
         t->data = malloc(t->bytes + 1);
         if (!t->data) return fail(r->error, TRAINC_FAULT, "no memory");
@@ -287,7 +349,8 @@ static trainc_status tensor_read(const Reader *r, Span s, Proto *p) {
     trainc_status status = proto_read(r, s, p);
     onnx_tensor *t = &p->tensor;
     if (status != TRAINC_OK || !t->dtype) return status;
-    if (!tensor_bytes(t, &t->bytes)) return fail(r->error, r->bad, "%s: tensor %s has impossible dims", r->path, t->name);
+    if (!tensor_bytes(t, &t->bytes))
+        return fail(r->error, r->bad, "%s: tensor %s has impossible dims", r->path, t->name);
     if (p->external.is_external) return external_check(r, t, &p->external, t->bytes);
     return p->raw.at ? raw_read(r, p) : typed_read(r, s, t);
 }
@@ -314,7 +377,8 @@ static trainc_status tensors_add(const Reader *r, Span s, onnx_tensors *list) {
 }
 
 static trainc_status damaged(const Reader *r, Span s) {
-    return fail(r->error, r->bad, "%s: truncated or damaged at byte %zu", r->path, (size_t)(s.at - r->file.bytes));
+    return fail(r->error, r->bad, "%s: truncated or damaged at byte %zu", r->path,
+                (size_t)(s.at - r->file.bytes));
 }
 
 trainc_status onnx_wire_model(const char *path, onnx_tensors *list, char **error) {
@@ -330,11 +394,13 @@ trainc_status onnx_wire_model(const char *path, onnx_tensors *list, char **error
         Span graph = f.bytes;
         has_graph = true;
         while (status == TRAINC_OK && field_next(&graph, &g))
-            if (g.number == GRAPH_INITIALIZER && g.type == 2) status = tensors_add(&r, g.bytes, list);
+            if (g.number == GRAPH_INITIALIZER && g.type == 2)
+                status = tensors_add(&r, g.bytes, list);
         if (status == TRAINC_OK && graph.at != graph.end) status = damaged(&r, graph);
     }
     if (status == TRAINC_OK && s.at != s.end) status = damaged(&r, s);
-    if (status == TRAINC_OK && !has_graph) status = fail(error, r.bad, "%s: not an ONNX file", path);
+    if (status == TRAINC_OK && !has_graph)
+        status = fail(error, r.bad, "%s: not an ONNX file", path);
     file_unmap(&r.file);
     return status;
 }
@@ -366,16 +432,19 @@ void onnx_wire_free(onnx_tensors *list) {
 typedef struct Change {
     onnx_tensor tensor;
     bool is_external, is_replaced;
-    uint64_t new_offset, new_size;       /* external: place in the new data file; new_size: the TensorProto's bytes as written */
+    uint64_t new_offset, new_size; /* external: place in the new data file; new_size: the
+                                      TensorProto's bytes as written */
 } Change;
 typedef struct Export {
     Reader reader;
-    Change *changes; size_t n, next;
-    onnx_fetch *fetch; void *user;
+    Change *changes;
+    size_t n, next;
+    onnx_fetch *fetch;
+    void *user;
     FILE *out, *data;
     uint64_t data_at;
-    const char *data_name;               /* location written into the model */
-    bool is_broken;                      /* a write failed */
+    const char *data_name; /* location written into the model */
+    bool is_broken;        /* a write failed */
 } Export;
 
 static size_t varint_size(uint64_t v) {
@@ -384,7 +453,9 @@ static size_t varint_size(uint64_t v) {
     return n;
 }
 
-static void put(Export *e, const void *bytes, size_t n) { e->is_broken |= n && fwrite(bytes, 1, n, e->out) != n; }
+static void put(Export *e, const void *bytes, size_t n) {
+    e->is_broken |= n && fwrite(bytes, 1, n, e->out) != n;
+}
 
 static void put_varint(Export *e, uint64_t v) {
     uint8_t bytes[10];
@@ -399,7 +470,9 @@ static void put_head(Export *e, uint32_t number, uint64_t length) {
     put_varint(e, length);
 }
 
-static size_t entry_size(const char *key, size_t value) { return 2 + strlen(key) + 1 + varint_size(value) + value; }
+static size_t entry_size(const char *key, size_t value) {
+    return 2 + strlen(key) + 1 + varint_size(value) + value;
+}
 
 static void put_entry(Export *e, const char *key, const char *value) {
     put_head(e, TENSOR_EXTERNAL, entry_size(key, strlen(value)));
@@ -410,8 +483,8 @@ static void put_entry(Export *e, const char *key, const char *value) {
 }
 
 static bool holds_elements(uint32_t number) {
-    return number == TENSOR_RAW || number == TENSOR_FLOATS || number == TENSOR_INT32S || number == TENSOR_INT64S || number == TENSOR_DOUBLES ||
-           number == TENSOR_UINT64S;
+    return number == TENSOR_RAW || number == TENSOR_FLOATS || number == TENSOR_INT32S ||
+           number == TENSOR_INT64S || number == TENSOR_DOUBLES || number == TENSOR_UINT64S;
 }
 
 /* Is this field of a changed tensor written anew? */
@@ -419,7 +492,8 @@ static bool is_rewritten(const Change *c, uint32_t number) {
     return c->is_external ? number == TENSOR_EXTERNAL : c->is_replaced && holds_elements(number);
 }
 
-static void external_texts(const Export *e, const Change *c, const char *keys[3], char values[3][64], const char *texts[3]) {
+static void external_texts(const Export *e, const Change *c, const char *keys[3],
+                           char values[3][64], const char *texts[3]) {
     keys[0] = "location", keys[1] = "offset", keys[2] = "length";
     snprintf(values[1], 64, "%llu", (unsigned long long)c->new_offset);
     snprintf(values[2], 64, "%llu", (unsigned long long)c->tensor.bytes);
@@ -443,7 +517,8 @@ static uint64_t rewritten_size(const Export *e, const Change *c) {
 static bool data_copy(Export *e, const onnx_tensor *t) {
     Mapped m;
     if (!file_map(t->file, &m)) return false;
-    bool is_whole = t->offset + t->bytes <= m.size && fwrite(m.bytes + t->offset, 1, t->bytes, e->data) == t->bytes;
+    bool is_whole = t->offset + t->bytes <= m.size &&
+                    fwrite(m.bytes + t->offset, 1, t->bytes, e->data) == t->bytes;
     file_unmap(&m);
     return is_whole;
 }
@@ -455,7 +530,8 @@ static void data_write(Export *e, Change *c) {
     e->is_broken |= gap && fwrite(zeros, 1, gap, e->data) != gap;
     c->new_offset = e->data_at + gap;
     e->data_at = c->new_offset + c->tensor.bytes;
-    e->is_broken |= bytes ? fwrite(bytes, 1, c->tensor.bytes, e->data) != c->tensor.bytes : !data_copy(e, &c->tensor);
+    e->is_broken |= bytes ? fwrite(bytes, 1, c->tensor.bytes, e->data) != c->tensor.bytes
+                          : !data_copy(e, &c->tensor);
 }
 
 static trainc_status change_add(Export *e, Span s) {
@@ -463,8 +539,10 @@ static trainc_status change_add(Export *e, Span s) {
     trainc_status status = tensor_read(&e->reader, s, &p);
     if ((e->n & (e->n - 1)) == 0) {
         Change *grown = realloc(e->changes, (e->n ? e->n * 2 : 1) * sizeof *grown);
-        if (!grown) status = fail(e->reader.error, TRAINC_FAULT, "no memory");
-        else e->changes = grown;
+        if (!grown)
+            status = fail(e->reader.error, TRAINC_FAULT, "no memory");
+        else
+            e->changes = grown;
     }
     free(p.external.location);
     free(p.tensor.data);
@@ -476,8 +554,10 @@ static trainc_status change_add(Export *e, Span s) {
     }
     Change *c = &e->changes[e->n++];
     *c = (Change){.tensor = p.tensor, .is_external = p.external.is_external && p.tensor.dtype};
-    if (c->is_external) data_write(e, c);
-    else if (p.tensor.dtype) c->is_replaced = e->fetch(e->user, c->tensor.name, c->tensor.bytes) != NULL;
+    if (c->is_external)
+        data_write(e, c);
+    else if (p.tensor.dtype)
+        c->is_replaced = e->fetch(e->user, c->tensor.name, c->tensor.bytes) != NULL;
     c->new_size = c->is_external || c->is_replaced ? rewritten_size(e, c) : 0;
     Field f;
     while (field_next(&s, &f))
@@ -499,14 +579,17 @@ static void put_rewritten(Export *e, const Change *c) {
     e->is_broken |= !bytes;
 }
 
-/* The new elements stand where the old ones did; a tensor without any (no elements field) gets them at its end. */
+/* The new elements stand where the old ones did; a tensor without any (no elements field) gets them
+ * at its end. */
 static void put_tensor(Export *e, const Change *c, Span s) {
     Field f;
     bool is_done = !c->is_external && !c->is_replaced;
     while (field_next(&s, &f)) {
         bool is_old = is_rewritten(c, f.number);
-        if (!is_old) put(e, f.head, (size_t)(f.tail - f.head));
-        else if (!is_done) put_rewritten(e, c);
+        if (!is_old)
+            put(e, f.head, (size_t)(f.tail - f.head));
+        else if (!is_done)
+            put_rewritten(e, c);
         is_done |= is_old;
     }
     if (!is_done) put_rewritten(e, c);
@@ -542,9 +625,11 @@ static trainc_status export_plan(Export *e) {
     trainc_status status = TRAINC_OK;
     while (status == TRAINC_OK && field_next(&s, &f)) {
         Span graph = f.bytes;
-        while (f.number == MODEL_GRAPH && f.type == 2 && status == TRAINC_OK && field_next(&graph, &g))
+        while (f.number == MODEL_GRAPH && f.type == 2 && status == TRAINC_OK &&
+               field_next(&graph, &g))
             if (g.number == GRAPH_INITIALIZER && g.type == 2) status = change_add(e, g.bytes);
-        if (status == TRAINC_OK && f.number == MODEL_GRAPH && graph.at != graph.end) status = damaged(&e->reader, graph);
+        if (status == TRAINC_OK && f.number == MODEL_GRAPH && graph.at != graph.end)
+            status = damaged(&e->reader, graph);
     }
     return status == TRAINC_OK && s.at != s.end ? damaged(&e->reader, s) : status;
 }
@@ -553,8 +638,10 @@ static void export_write(Export *e) {
     Span s = {e->reader.file.bytes, e->reader.file.bytes + e->reader.file.size};
     Field f;
     while (field_next(&s, &f)) {
-        if (f.number == MODEL_GRAPH && f.type == 2) put_graph(e, f.bytes);
-        else put(e, f.head, (size_t)(f.tail - f.head));
+        if (f.number == MODEL_GRAPH && f.type == 2)
+            put_graph(e, f.bytes);
+        else
+            put(e, f.head, (size_t)(f.tail - f.head));
     }
 }
 
@@ -566,26 +653,35 @@ static bool file_finish(FILE *f, const char *from, const char *to, bool is_kept)
     return !is_kept;
 }
 
-static trainc_status export_to(Export *e, const char *out, const char *part, const char *data, const char *data_part) {
+static trainc_status export_to(Export *e, const char *out, const char *part, const char *data,
+                               const char *data_part) {
     char **error = e->reader.error;
     e->out = fopen(part, "wb");
     e->data = e->out ? fopen(data_part, "wb") : NULL;
-    trainc_status status = e->data ? export_plan(e) : fail(error, TRAINC_BAD_DATA, "cannot write %s: %s", out, strerror(errno));
+    trainc_status status =
+        e->data ? export_plan(e)
+                : fail(error, TRAINC_BAD_DATA, "cannot write %s: %s", out, strerror(errno));
     if (status == TRAINC_OK) export_write(e);
     bool is_good = status == TRAINC_OK && !e->is_broken;
     bool data_good = !e->data || file_finish(e->data, data_part, data, is_good && e->data_at);
     bool out_good = !e->out || file_finish(e->out, part, out, is_good && data_good);
     if (status == TRAINC_OK && (!is_good || !data_good || !out_good))
-        status = fail(error, TRAINC_BAD_DATA, "cannot write %s: %s", out, errno ? strerror(errno) : "the disk is full");
+        status = fail(error, TRAINC_BAD_DATA, "cannot write %s: %s", out,
+                      errno ? strerror(errno) : "the disk is full");
     return status;
 }
 
-trainc_status onnx_wire_export(const char *path, const char *out, onnx_fetch *fetch, void *user, char **error) {
-    Export e = {.reader = {.path = path, .error = error, .bad = TRAINC_BAD_MODEL}, .fetch = fetch, .user = user};
+trainc_status onnx_wire_export(const char *path, const char *out, onnx_fetch *fetch, void *user,
+                               char **error) {
+    Export e = {.reader = {.path = path, .error = error, .bad = TRAINC_BAD_MODEL},
+                .fetch = fetch,
+                .user = user};
     char *part = NULL, *data = NULL, *data_part = NULL;
     trainc_status status = TRAINC_FAULT;
-    if (!file_map(path, &e.reader.file)) return fail(error, TRAINC_BAD_MODEL, "%s: %s", path, strerror(errno));
-    if (asprintf(&part, "%s.part", out) > 0 && asprintf(&data, "%s.data", out) > 0 && asprintf(&data_part, "%s.data.part", out) > 0) {
+    if (!file_map(path, &e.reader.file))
+        return fail(error, TRAINC_BAD_MODEL, "%s: %s", path, strerror(errno));
+    if (asprintf(&part, "%s.part", out) > 0 && asprintf(&data, "%s.data", out) > 0 &&
+        asprintf(&data_part, "%s.data.part", out) > 0) {
         const char *slash = strrchr(data, '/');
         e.data_name = slash ? slash + 1 : data;
         status = export_to(&e, out, part, data, data_part);

@@ -1,23 +1,28 @@
-/* Tests that dimensions, parameters, versions and obstacles of a model are read as interface.md says. */
+/* Tests that dimensions, parameters, versions and obstacles of a model are read as interface.md
+ * says. */
 #include "import_helpers.h"
 
 /* ---------------------------------------------------------------- dimensions */
 
 Test(dims, every_unbound_dimension_is_listed_at_once) {
-    import_bad((ImportOptions){.path = MODEL("inputs")}, 2, STRINGS("batch", "width", "y[0]", "--dim batch=N", "--dim y[0]=N"));
+    import_bad((ImportOptions){.path = MODEL("inputs")}, 2,
+               STRINGS("batch", "width", "y[0]", "--dim batch=N", "--dim y[0]=N"));
 }
 
 Test(dims, a_misspelt_name_is_answered_with_the_closest) {
-    import_bad((ImportOptions){.path = MODEL("inputs"), DIMS({"bacth", 2})}, 2, STRINGS("E_DIM_UNKNOWN", "bacth", "did you mean batch?"));
+    import_bad((ImportOptions){.path = MODEL("inputs"), DIMS({"bacth", 2})}, 2,
+               STRINGS("E_DIM_UNKNOWN", "bacth", "did you mean batch?"));
 }
 
 Test(dims, two_values_for_one_dimension_conflict) {
-    import_bad((ImportOptions){.path = MODEL("inputs"), DIMS({"batch", 2}, {"x[0]", 3}, {"width", 4}, {"y[0]", 1})}, 2,
-               STRINGS("E_DIM_CONFLICT", "2 and to 3"));
+    import_bad((ImportOptions){.path = MODEL("inputs"),
+                               DIMS({"batch", 2}, {"x[0]", 3}, {"width", 4}, {"y[0]", 1})},
+               2, STRINGS("E_DIM_CONFLICT", "2 and to 3"));
 }
 
 Test(dims, inputs_that_share_no_first_axis_need_a_batch_dim) {
-    ImportOptions o = {.path = MODEL("inputs"), DIMS({"batch", 6}, {"width", 4}, {"y[0]", 1}), .batch = 6};
+    ImportOptions o = {
+        .path = MODEL("inputs"), DIMS({"batch", 6}, {"width", 4}, {"y[0]", 1}), .batch = 6};
     import_bad(o, 2, STRINGS("E_BATCH", "--batch-dim"));
     o.batch_dim = "batch";
     o.micro_batch = 3;
@@ -31,7 +36,8 @@ Test(dims, inputs_that_share_no_first_axis_need_a_batch_dim) {
 }
 
 Test(dims, a_batch_that_the_micro_batch_does_not_divide_is_refused) {
-    import_bad((ImportOptions){.path = MODEL("tiny"), DIMS({"batch", 6}), .micro_batch = 4}, 2, STRINGS("E_BATCH", "6", "4"));
+    import_bad((ImportOptions){.path = MODEL("tiny"), DIMS({"batch", 6}), .micro_batch = 4}, 2,
+               STRINGS("E_BATCH", "6", "4"));
 }
 
 Test(dims, batch_binds_the_first_axis_that_all_inputs_share) {
@@ -44,29 +50,39 @@ Test(dims, batch_binds_the_first_axis_that_all_inputs_share) {
 Test(dims, a_set_input_is_a_constant) {
     double rate = 3;
     InputValue set = {.name = "sr", .numbers = &rate, .n_numbers = 1};
-    Model m = import_good((ImportOptions){.path = MODEL("inputs"), DIMS({"batch", 2}, {"width", 4}, {"y[0]", 1}), .sets = &set, .n_sets = 1});
+    Model m = import_good((ImportOptions){.path = MODEL("inputs"),
+                                          DIMS({"batch", 2}, {"width", 4}, {"y[0]", 1}),
+                                          .sets = &set,
+                                          .n_sets = 1});
     cr_assert(!graph_input(m.graph, "sr"));
     set.name = "ssr";
-    import_bad((ImportOptions){.path = MODEL("inputs"), DIMS({"batch", 2}, {"width", 4}, {"y[0]", 1}), .sets = &set, .n_sets = 1}, 2,
-               STRINGS("ssr", "did you mean sr?"));
+    import_bad((ImportOptions){.path = MODEL("inputs"),
+                               DIMS({"batch", 2}, {"width", 4}, {"y[0]", 1}),
+                               .sets = &set,
+                               .n_sets = 1},
+               2, STRINGS("ssr", "did you mean sr?"));
     model_free(&m);
 }
 
 /* ---------------------------------------------------------------- parameters */
 
 Test(params, later_rules_win) {
-    Model m = import_good((ImportOptions){.path = MODEL("training"), DIMS({"batch", 2}), FREEZES({false, "*"}, {true, "b*"})});
+    Model m = import_good((ImportOptions){
+        .path = MODEL("training"), DIMS({"batch", 2}), FREEZES({false, "*"}, {true, "b*"})});
     cr_assert(!graph_state(m.graph, "scale")->trains && graph_state(m.graph, "bias")->trains);
     model_free(&m);
 }
 
 Test(params, a_glob_without_a_match_is_an_error_that_names_a_close_one) {
-    import_bad((ImportOptions){.path = MODEL("training"), DIMS({"batch", 2}), FREEZES({false, "scael"}, {true, "nothing*"})}, 2,
-               STRINGS("--freeze scael", "scale", "--train nothing*"));
+    import_bad((ImportOptions){.path = MODEL("training"),
+                               DIMS({"batch", 2}),
+                               FREEZES({false, "scael"}, {true, "nothing*"})},
+               2, STRINGS("--freeze scael", "scale", "--train nothing*"));
 }
 
 Test(params, running_statistics_never_train) {
-    Model m = import_good((ImportOptions){.path = MODEL("training"), DIMS({"batch", 2}), FREEZES({true, "*"})});
+    Model m = import_good(
+        (ImportOptions){.path = MODEL("training"), DIMS({"batch", 2}), FREEZES({true, "*"})});
     cr_assert(!graph_state(m.graph, "mean")->trains && graph_state(m.graph, "mean")->is_buffer);
     cr_assert(!graph_state(m.graph, "var")->trains);
     model_free(&m);
@@ -81,14 +97,16 @@ Test(params, what_the_exporter_marks_a_buffer_does_not_train) {
 }
 
 Test(params, a_frozen_scalar_that_the_exporter_lifted_is_a_number) {
-    Model m = import_good((ImportOptions){.path = MODEL("exporters"), DIMS({"batch", 2}), FREEZES({false, "val_*"})});
+    Model m = import_good(
+        (ImportOptions){.path = MODEL("exporters"), DIMS({"batch", 2}), FREEZES({false, "val_*"})});
     cr_assert(graph_state(m.graph, "val_3"));
     cr_assert_eq(count_op(m.graph, ENTRY_MICRO, OP_state), 2);
     model_free(&m);
 }
 
 Test(params, evaluation_alone_trains_nothing) {
-    Model m = import_good((ImportOptions){.path = MODEL("training"), DIMS({"batch", 2}), .eval_only = true});
+    Model m = import_good(
+        (ImportOptions){.path = MODEL("training"), DIMS({"batch", 2}), .eval_only = true});
     cr_assert(!graph_state(m.graph, "scale")->trains);
     cr_assert_eq(m.graph->entries[ENTRY_MICRO].n, 0);
     model_free(&m);
@@ -98,7 +116,9 @@ Test(params, evaluation_alone_trains_nothing) {
 
 Test(walk, locations_are_the_node_and_its_module) {
     Model m = import_good((ImportOptions){.path = MODEL("exporters"), DIMS({"batch", 2})});
-    const Loc *loc = &m.graph->locs[graph_node(m.graph, graph_root(m.graph, ENTRY_EVAL, false, "y")->value)->loc];
+    const Loc *loc =
+        &m.graph
+             ->locs[graph_node(m.graph, graph_root(m.graph, ENTRY_EVAL, false, "y")->value)->loc];
     cr_assert_str_eq(loc->name, "node_mul");
     cr_assert_str_eq(loc->op, "Mul");
     cr_assert_str_eq(loc->scope, "model.layers.0");
@@ -106,8 +126,9 @@ Test(walk, locations_are_the_node_and_its_module) {
 }
 
 Test(walk, all_obstacles_come_in_one_run_with_what_they_cut_off) {
-    import_bad((ImportOptions){.path = MODEL("obstacles"), DIMS({"batch", 2})}, 4,
-               STRINGS("first", "Strange", "a.weight", "second", "Unique", "third", "Odd", "b.weight"));
+    import_bad(
+        (ImportOptions){.path = MODEL("obstacles"), DIMS({"batch", 2})}, 4,
+        STRINGS("first", "Strange", "a.weight", "second", "Unique", "third", "Odd", "b.weight"));
 }
 
 Test(walk, what_no_output_needs_is_no_obstacle) {
@@ -127,7 +148,8 @@ static void op_sequence(const char *path, char *text, size_t n) {
     *text = 0;
     for (Value v = 1; v < m.graph->n_nodes; v++)
         if (is_reached[v] && op_info[graph_op(m.graph, v)].lower != LOWER_LEAF)
-            snprintf(text + strlen(text), n - strlen(text), "%s ", op_info[graph_op(m.graph, v)].name);
+            snprintf(text + strlen(text), n - strlen(text), "%s ",
+                     op_info[graph_op(m.graph, v)].name);
     arena_free(arena);
     model_free(&m);
 }
@@ -137,11 +159,13 @@ Test(walk, opset_9_and_opset_18_say_the_same) {
     op_sequence(MODEL("versions_9"), old, sizeof old);
     op_sequence(MODEL("versions_18"), new, sizeof new);
     cr_assert_str_eq(old, new);
-    cr_assert_str_eq(old, "reshape expand add slice pad clip slice slice concat softmax sum reshape ");
+    cr_assert_str_eq(old,
+                     "reshape expand add slice pad clip slice slice concat softmax sum reshape ");
 }
 
 Test(walk, shape_arithmetic_folds_to_constants) {
-    Model m = import_good((ImportOptions){.path = MODEL("fold"), DIMS({"batch", 2}, {"sequence", 3})});
+    Model m =
+        import_good((ImportOptions){.path = MODEL("fold"), DIMS({"batch", 2}, {"sequence", 3})});
     for (uint32_t i = 0; i < m.n_tensors; i++) {
         if (strcmp(m.tensor_names[i], "bias") != 0) continue;
         Arena *arena = arena_new();
@@ -173,7 +197,8 @@ Test(walk, dropout_and_batch_statistics_are_in_the_training_entry_alone) {
     cr_assert(m.samples_mix && m.from_pytorch);
     cr_assert_eq(count_op(m.graph, ENTRY_MICRO, OP_random), 2);
     cr_assert_eq(count_op(m.graph, ENTRY_EVAL, OP_random), 0);
-    cr_assert(graph_root(m.graph, ENTRY_MICRO, true, "mean") && graph_root(m.graph, ENTRY_MICRO, true, "var"));
+    cr_assert(graph_root(m.graph, ENTRY_MICRO, true, "mean") &&
+              graph_root(m.graph, ENTRY_MICRO, true, "var"));
     cr_assert_eq(count_op(m.graph, ENTRY_EVAL, OP_sum), 0);
     model_free(&m);
 }

@@ -1,11 +1,13 @@
-/* Tests that weights stay in their files, as (file, offset, bytes), and that damaged files are refused in words. */
+/* Tests that weights stay in their files, as (file, offset, bytes), and that damaged files are
+ * refused in words. */
 #include "import_helpers.h"
 #include "onnx_wire.h"
 #include <unistd.h>
 
 static void read_at(const WeightSource *s, void *to) {
     FILE *f = fopen(s->file, "rb");
-    cr_assert(f && fseek(f, (long)s->offset, SEEK_SET) == 0 && fread(to, 1, s->bytes, f) == s->bytes);
+    cr_assert(f && fseek(f, (long)s->offset, SEEK_SET) == 0 &&
+              fread(to, 1, s->bytes, f) == s->bytes);
     fclose(f);
 }
 
@@ -34,19 +36,23 @@ Test(loading, external_weights_are_places_in_the_data_file) {
 }
 
 Test(loading, every_missing_data_file_is_named) {
-    import_bad((ImportOptions){.path = MODEL("external_missing"), DIMS({"batch", 2})}, 4, STRINGS("E_WEIGHTS_READ", "absent1.bin", "absent2.bin"));
+    import_bad((ImportOptions){.path = MODEL("external_missing"), DIMS({"batch", 2})}, 4,
+               STRINGS("E_WEIGHTS_READ", "absent1.bin", "absent2.bin"));
 }
 
 Test(loading, short_data_and_wrong_lengths_are_refused) {
-    import_bad((ImportOptions){.path = MODEL("external_short"), DIMS({"batch", 2})}, 4, STRINGS("w: too short", "v: its dims need 16 bytes"));
+    import_bad((ImportOptions){.path = MODEL("external_short"), DIMS({"batch", 2})}, 4,
+               STRINGS("w: too short", "v: its dims need 16 bytes"));
 }
 
 Test(loading, data_outside_the_models_folder_is_refused) {
-    import_bad((ImportOptions){.path = MODEL("external_escape"), DIMS({"batch", 2})}, 4, STRINGS("../weights.bin", "/etc/hostname"));
+    import_bad((ImportOptions){.path = MODEL("external_escape"), DIMS({"batch", 2})}, 4,
+               STRINGS("../weights.bin", "/etc/hostname"));
 }
 
 Test(loading, a_file_that_is_not_there_is_refused) {
-    import_bad((ImportOptions){.path = "absent.onnx"}, 4, STRINGS("E_MODEL_READ", "absent.onnx", "No such file"));
+    import_bad((ImportOptions){.path = "absent.onnx"}, 4,
+               STRINGS("E_MODEL_READ", "absent.onnx", "No such file"));
 }
 
 static size_t read_file(const char *path, char *bytes, size_t cap) {
@@ -62,7 +68,8 @@ static void write_file(const char *path, const char *bytes, size_t n) {
     fclose(f);
 }
 
-/* Whatever is left of a file, or whichever byte of it is wrong: no crash, and a refusal comes with a diagnostic. */
+/* Whatever is left of a file, or whichever byte of it is wrong: no crash, and a refusal comes with
+ * a diagnostic. */
 static void import_damaged(const char *path) {
     Model m;
     ImportOptions o = {.path = path, DIMS({"batch", 2})};

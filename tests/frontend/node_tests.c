@@ -1,5 +1,6 @@
-/* Tests that every ONNX op that is imported computes what ONNX's own backend tests say: /usr/share/libonnx-testdata (Debian's
- * libonnx-testdata), forward through the interpreter. Cases of ops that are refused are counted, not hidden. */
+/* Tests that every ONNX op that is imported computes what ONNX's own backend tests say:
+ * /usr/share/libonnx-testdata (Debian's libonnx-testdata), forward through the interpreter. Cases
+ * of ops that are refused are counted, not hidden. */
 #include "onnx_case.h"
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -11,8 +12,9 @@ static const char *data_folder(void) {
     return other ? other : "/usr/share/libonnx-testdata/data";
 }
 
-/* What cannot agree: random results; window functions that the files compute with pi = 3.1415; bf16 that the files hold as
- * another type; align_corners with an extent that is no integer (PyTorch and onnxruntime round it down first). */
+/* What cannot agree: random results; window functions that the files compute with pi = 3.1415; bf16
+ * that the files hold as another type; align_corners with an extent that is no integer (PyTorch and
+ * onnxruntime round it down first). */
 static const char *const unequal[] = {"test_training_dropout",
                                       "test_bernoulli",
                                       "test_blackmanwindow",
@@ -27,13 +29,18 @@ static const char *const unequal[] = {"test_training_dropout",
 
 static bool is_unequal(const char *name) {
     for (size_t i = 0; i < sizeof unequal / sizeof *unequal; i++)
-        if (!strncmp(name, unequal[i], strlen(unequal[i])) && !strstr(name, "zero_ratio")) return true;
+        if (!strncmp(name, unequal[i], strlen(unequal[i])) && !strstr(name, "zero_ratio"))
+            return true;
     return false;
 }
 
-static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
+static int by_name(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
 
-typedef struct Counts { int passed, wrong, refused, unreadable; } Counts;
+typedef struct Counts {
+    int passed, wrong, refused, unreadable;
+} Counts;
 
 static void run_folder(const char *suite, Counts *counts) {
     struct dirent **entries;
@@ -45,7 +52,8 @@ static void run_folder(const char *suite, Counts *counts) {
         snprintf(path, sizeof path, "%s/%s", folder, name);
         if (!strncmp(name, "test_", 5) && !is_unequal(name)) {
             Arena *arena = arena_new();
-            CaseResult r = onnx_case_run(path, strstr(name, "training") ? ENTRY_MICRO : ENTRY_EVAL, &why, arena);
+            CaseResult r = onnx_case_run(path, strstr(name, "training") ? ENTRY_MICRO : ENTRY_EVAL,
+                                         &why, arena);
             counts->passed += r == CASE_PASSED;
             counts->wrong += r == CASE_WRONG;
             counts->refused += r == CASE_REFUSED;
@@ -66,8 +74,8 @@ Test(node_tests, every_imported_op_agrees_with_onnx) {
     if (!there) cr_skip_test("libonnx-testdata is not installed");
     closedir(there);
     for (size_t i = 0; i < sizeof suites / sizeof *suites; i++) run_folder(suites[i], &counts);
-    fprintf(stderr, "ONNX cases: %d agree, %d differ, %d refused, %d with strings or sequences\n", counts.passed, counts.wrong,
-            counts.refused, counts.unreadable);
+    fprintf(stderr, "ONNX cases: %d agree, %d differ, %d refused, %d with strings or sequences\n",
+            counts.passed, counts.wrong, counts.refused, counts.unreadable);
     cr_assert_eq(counts.wrong, 0);
     if (!getenv("ONNX_CASES")) cr_assert_geq(counts.passed, 860);
 }

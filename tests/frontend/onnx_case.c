@@ -7,7 +7,8 @@
 static bool read_tensors(OnnxCase *c, const char *kind, onnx_tensors *list, uint32_t *n) {
     for (*n = 0; *n < MAX_CASE_TENSORS; ++*n) {
         char *error = NULL;
-        const char *path = arena_printf(c->arena, "%s/test_data_set_0/%s_%u.pb", c->folder, kind, *n);
+        const char *path =
+            arena_printf(c->arena, "%s/test_data_set_0/%s_%u.pb", c->folder, kind, *n);
         if (access(path, R_OK) != 0) return true;
         bool is_read = onnx_wire_tensor(path, &list[*n], &error) == TRAINC_OK;
         free(error);
@@ -38,9 +39,14 @@ static const Tensor *case_input(void *user, const char *name) {
 }
 
 /* Initializers are states: their bytes are in the file. */
-typedef struct CaseUser { OnnxCase *c; Graph *g; } CaseUser;
+typedef struct CaseUser {
+    OnnxCase *c;
+    Graph *g;
+} CaseUser;
 
-static const Tensor *user_input(void *user, const char *name) { return case_input(((CaseUser *)user)->c, name); }
+static const Tensor *user_input(void *user, const char *name) {
+    return case_input(((CaseUser *)user)->c, name);
+}
 
 static const Tensor *user_state(void *user, const char *name) {
     CaseUser *u = user;
@@ -48,7 +54,8 @@ static const Tensor *user_state(void *user, const char *name) {
     void *bytes = arena_alloc(u->c->arena, s->source.bytes + 1);
     FILE *f = s->source.file ? fopen(s->source.file, "rb") : NULL;
     if (f) {
-        bool is_read = fseek(f, (long)s->source.offset, SEEK_SET) == 0 && fread(bytes, 1, s->source.bytes, f) == s->source.bytes;
+        bool is_read = fseek(f, (long)s->source.offset, SEEK_SET) == 0 &&
+                       fread(bytes, 1, s->source.bytes, f) == s->source.bytes;
         fclose(f);
         if (!is_read) return NULL;
     }
@@ -67,14 +74,20 @@ static bool is_close(double got, double want, double rtol, double atol) {
 static const char *compare(OnnxCase *c, const onnx_tensor *want, const Tensor *got) {
     Type t = type_of(want);
     Tensor w = tensor_from_bytes(c->arena, t, want->data);
-    if (!dims_equal(&t, &got->type) || t.dtype != got->type.dtype) return arena_printf(c->arena, "output %s has another type", want->name);
+    if (!dims_equal(&t, &got->type) || t.dtype != got->type.dtype)
+        return arena_printf(c->arena, "output %s has another type", want->name);
     bool is_float = dtype_info[t.dtype].cls == CLASS_FLT;
-    double rtol = t.dtype == DT_BF16 ? 1.6e-2 : t.dtype == DT_F16 ? 2e-3 : 1e-4, atol = rtol / 100; /* results are not rounded here */
+    double rtol = t.dtype == DT_BF16  ? 1.6e-2
+                  : t.dtype == DT_F16 ? 2e-3
+                                      : 1e-4,
+           atol = rtol / 100; /* results are not rounded here */
     for (int64_t i = 0; i < type_elems(&t); i++) {
-        bool is_same = is_float ? is_close(got->u.f[i], w.u.f[i], rtol, atol) : got->u.i[i] == w.u.i[i];
+        bool is_same =
+            is_float ? is_close(got->u.f[i], w.u.f[i], rtol, atol) : got->u.i[i] == w.u.i[i];
         if (!is_same)
-            return arena_printf(c->arena, "output %s[%lld] is %.9g, not %.9g", want->name, (long long)i,
-                                is_float ? got->u.f[i] : (double)got->u.i[i], is_float ? w.u.f[i] : (double)w.u.i[i]);
+            return arena_printf(c->arena, "output %s[%lld] is %.9g, not %.9g", want->name,
+                                (long long)i, is_float ? got->u.f[i] : (double)got->u.i[i],
+                                is_float ? w.u.f[i] : (double)w.u.i[i]);
     }
     return NULL;
 }
@@ -97,7 +110,8 @@ static CaseResult interpret(OnnxCase *c, Graph *g, EntryKind entry, const char *
     return CASE_PASSED;
 }
 
-/* Which inputs become constants (as --set does): none; integers and truth values; all but the first; all. */
+/* Which inputs become constants (as --set does): none; integers and truth values; all but the
+ * first; all. */
 static bool is_set(int attempt, uint32_t i, int dtype) {
     bool is_float = dtype_info[dtype].cls == CLASS_FLT;
     return attempt == 3 || (attempt == 2 && i > 0) || (attempt == 1 && !is_float);
@@ -108,7 +122,8 @@ static bool import_attempt(OnnxCase *c, int attempt, Model *m) {
     ImportOptions o = {.path = arena_printf(c->arena, "%s/model.onnx", c->folder), .sets = sets};
     for (uint32_t i = 0; i < c->n_inputs; i++) {
         const onnx_tensor *t = &c->inputs[i].items[0];
-        if (is_set(attempt, i, t->dtype)) sets[o.n_sets++] = (InputValue){.name = t->name, .data = t->data, .type = type_of(t)};
+        if (is_set(attempt, i, t->dtype))
+            sets[o.n_sets++] = (InputValue){.name = t->name, .data = t->data, .type = type_of(t)};
     }
     return model_import(&o, m);
 }
@@ -123,8 +138,10 @@ static void name_tensor(onnx_tensor *t, const char *name) {
 static void name_tensors(OnnxCase *c) {
     Model m;
     import_attempt(c, 0, &m);
-    for (uint32_t i = 0; i < c->n_inputs && i < m.graph->n_inputs; i++) name_tensor(&c->inputs[i].items[0], m.graph->inputs[i].name);
-    for (uint32_t i = 0; i < c->n_outputs && i < m.n_outputs; i++) name_tensor(&c->outputs[i].items[0], m.output_names[i]);
+    for (uint32_t i = 0; i < c->n_inputs && i < m.graph->n_inputs; i++)
+        name_tensor(&c->inputs[i].items[0], m.graph->inputs[i].name);
+    for (uint32_t i = 0; i < c->n_outputs && i < m.n_outputs; i++)
+        name_tensor(&c->outputs[i].items[0], m.output_names[i]);
     model_free(&m);
 }
 
@@ -134,8 +151,11 @@ static CaseResult import_and_run(OnnxCase *c, EntryKind entry, const char **why)
     if (!*c->inputs[0].items[0].name || !*c->outputs[0].items[0].name) name_tensors(c);
     for (int attempt = 0; attempt < 4 && result == CASE_REFUSED; attempt++) {
         Model m;
-        if (import_attempt(c, attempt, &m)) result = interpret(c, m.graph, entry, why);
-        else *why = arena_printf(c->arena, "%s: %s", diag_info[m.graph->diags.items[0].code].code, m.graph->diags.items[0].text);
+        if (import_attempt(c, attempt, &m))
+            result = interpret(c, m.graph, entry, why);
+        else
+            *why = arena_printf(c->arena, "%s: %s", diag_info[m.graph->diags.items[0].code].code,
+                                m.graph->diags.items[0].text);
         if (*why) *why = arena_strdup(c->arena, *why);
         model_free(&m);
     }
@@ -146,7 +166,8 @@ CaseResult onnx_case_run(const char *folder, EntryKind entry, const char **why, 
     OnnxCase c = {.folder = folder, .arena = arena};
     CaseResult result = CASE_UNREADABLE;
     *why = "holds strings, sequences or other types";
-    bool is_read = read_tensors(&c, "input", c.inputs, &c.n_inputs) && read_tensors(&c, "output", c.outputs, &c.n_outputs);
+    bool is_read = read_tensors(&c, "input", c.inputs, &c.n_inputs) &&
+                   read_tensors(&c, "output", c.outputs, &c.n_outputs);
     if (is_read && c.n_inputs && c.n_outputs) result = import_and_run(&c, entry, why);
     for (uint32_t i = 0; i < c.n_inputs; i++) onnx_wire_free(&c.inputs[i]);
     for (uint32_t i = 0; i < c.n_outputs; i++) onnx_wire_free(&c.outputs[i]);
