@@ -271,7 +271,8 @@ static bool fuse_entry(PassContext *ctx, EntryKind e) {
 }
 
 bool pass_fuse(PassContext *ctx) {
-    Plan *plan = arena_alloc(ctx->arena, sizeof *plan);
+    Plan *plan = ctx->plan ? ctx->plan : arena_alloc(ctx->arena, sizeof *plan); /* the caller's, where it gave one */
+    *plan = (Plan){.groups = NULL};
     plan->batch = ctx->options->batch;
     plan->micro_batch = ctx->options->micro_batch;
     plan->accumulation_steps = plan->micro_batch > 0 ? plan->batch / plan->micro_batch : 1;
