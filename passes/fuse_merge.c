@@ -20,7 +20,8 @@ static bool same_rows(const Fuse *f, const FuseGroup *a, const FuseGroup *b) {
     return dims_equal(row_dims(f, a), row_dims(f, b)) && dims_equal(row_result(f, a), row_result(f, b));
 }
 
-/* May full-size values be stored by the row kernel? Where the reduced axes are the innermost ones and there are rows enough. */
+/* May full-size values be stored by the row kernel? Where the reduced axes are the innermost ones and there are rows enough. In apply a
+ * single row is a gradient's norm: no update shall hang on it. */
 static bool stores_full(const Fuse *f, const FuseGroup *d) {
     if (d->cls != FUSE_ROW) return true;
     const Type *t = row_dims(f, d), *r = row_result(f, d);
@@ -31,6 +32,7 @@ static bool stores_full(const Fuse *f, const FuseGroup *d) {
         if (reduced && !is_reduced) return false;
         reduced = is_reduced;
     }
+    if (f->entry == ENTRY_APPLY && type_elems(r) == 1) return false;
     return type_elems(r) >= FEW_ROWS || type_elems(t) <= SMALL;
 }
 
