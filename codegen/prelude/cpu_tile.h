@@ -53,14 +53,15 @@ TC_PACK(bf16, uint16_t, tc_load_bf16)
 TC_PACK(f16, uint16_t, tc_load_f16)
 
 /* t->c (rows of TC_NB) = A B over m x n x k; the packers know the storage types. */
-#define TC_TILE(t, pack_a, a, a_m, a_k, pack_b, b, b_k, b_n, m, n, k)                                                         \
+#define TC_TILE(t, pack_x, x, x_m, x_k, pack_y, y, y_k, y_n, rows, columns, terms)                                           \
     do {                                                                                                                      \
-        for (int64_t i = 0; i < ((m) + TC_MR - 1) / TC_MR * TC_MR * TC_NB; i++) (t)->c[i] = 0;                                \
-        for (int64_t p = 0; p < (k); p += TC_KB) {                                                                            \
-            const int64_t depth = (k) - p < TC_KB ? (k) - p : TC_KB;                                                          \
-            pack_a((t)->a, (a) + p * (a_k), a_m, a_k, m, depth, TC_MR);                                                       \
-            pack_b((t)->b, (b) + p * (b_k), b_n, b_k, n, depth, TC_NR);                                                       \
-            for (int64_t j = 0; j < (n); j += TC_NR)                                                                          \
-                for (int64_t i = 0; i < (m); i += TC_MR) tc_micro((t)->a + i * depth, (t)->b + j * depth, depth, (t)->c + i * TC_NB + j); \
+        for (int64_t i = 0; i < ((rows) + TC_MR - 1) / TC_MR * TC_MR * TC_NB; i++) (t)->c[i] = 0;                             \
+        for (int64_t p = 0; p < (terms); p += TC_KB) {                                                                        \
+            const int64_t depth = (terms) - p < TC_KB ? (terms) - p : TC_KB;                                                  \
+            pack_x((t)->a, (x) + p * (x_k), x_m, x_k, rows, depth, TC_MR);                                                    \
+            pack_y((t)->b, (y) + p * (y_k), y_n, y_k, columns, depth, TC_NR);                                                 \
+            for (int64_t j = 0; j < (columns); j += TC_NR)                                                                    \
+                for (int64_t i = 0; i < (rows); i += TC_MR)                                                                   \
+                    tc_micro((t)->a + i * depth, (t)->b + j * depth, depth, (t)->c + i * TC_NB + j);                          \
         }                                                                                                                     \
     } while (0)
