@@ -2,7 +2,7 @@
  *
  * In: the model's outputs as output roots of micro and eval. Out: both entries give `loss_sum` (the sum of the losses that count)
  * and `loss_count` (how many count), f32 scalars; apply gives `static_count`, the count of a whole optimizer step when nothing is
- * left out; micro loses the model's outputs, eval keeps them where asked. The mean is taken once per step in apply, so any
+ * left out; micro loses the model's outputs, eval keeps them where asked and gives `accuracy_sum` for losses over classes. The mean is taken once per step in apply, so any
  * split into micro-batches gives the same mean.
  *
  * Class losses count labels other than `ignore_index`; losses against a tensor count samples and mean over the elements of one;
@@ -22,7 +22,7 @@ static const LossRow rows[N_LOSSES] = {
 };
 
 typedef struct Target { const char *name; Value micro, eval; } Target;
-typedef struct Terms { Value sum, count; double static_count; } Terms;
+typedef struct Terms { Value sum, count; double static_count; Value hits; } Terms; /* hits: labels that the largest logit names; 0: no classes */
 typedef struct LossPass {
     PassContext *ctx;
     Graph *g;
@@ -253,6 +253,14 @@ static Value nll(const LossPass *p, Value logp, Value labels, Value counts) {
     return build_map(g, OP_where, (Value[]){counts, picked, splat_like(g, picked, 0)}, 3);
 }
 
+/* How many labels are those that the largest logit names. */
+static Value hits(const LossPass *p, Value logits, Value labels, Value counts) {
+    Graph *g = p->g;
+    Value best = graph_emit(g, OP_argmax, (Value[]){logits}, 1, graph_attr(g, (AttrField[]){attr_int(A_AXIS, p->class_axis)}, 1), 0);
+    Value hit = build_cast(g, build_binary(g, OP_eq, best, labels), DT_F32);
+    return total(g, build_map(g, OP_where, (Value[]){counts, hit, splat_like(g, hit, 0)}, 3));
+}
+
 static Terms class_terms(const LossPass *p, Value logits) {
     Graph *g = p->g;
     int64_t ignore = p->ctx->options->ignore_index;
@@ -270,7 +278,7 @@ static Terms class_terms(const LossPass *p, Value logits) {
         AttrField fields[] = {attr_int(A_AXIS, p->class_axis), attr_int(A_IGNORE, ignore)};
         losses = graph_emit(g, OP_xent, (Value[]){logits, labels}, 2, graph_attr(g, fields, 2), 0);
     }
-    return (Terms){total(g, losses), total(g, build_cast(g, counts, DT_F32)), (double)type_elems(&t)};
+    return (Terms){total(g, losses), total(g, build_cast(g, counts, DT_F32)), (double)type_elems(&t), hits(p, logits, labels, counts)};
 }
 
 static Terms same_terms(const LossPass *p, Value v) {
@@ -295,7 +303,7 @@ static Terms same_terms(const LossPass *p, Value v) {
         samples = shape.dims[axis];
     }
     Value elems = f32_splat(g, (double)(type_elems(&t) / samples)); /* of one sample */
-    return (Terms){build_binary(g, OP_div, total(g, losses), elems), count, (double)samples};
+    return (Terms){build_binary(g, OP_div, total(g, losses), elems), count, (double)samples, 0};
 }
 
 static Terms terms(const LossPass *p, Value v) {
@@ -303,7 +311,7 @@ static Terms terms(const LossPass *p, Value v) {
     g->loc = graph_loc_derived(g, LOC_LOSS, graph_node(g, v)->loc);
     v = build_cast(g, v, DT_F32);
     switch (rows[p->kind].labels) {
-    case LABELS_NONE: return (Terms){build_reshape(g, v, 0, NULL), f32_splat(g, 1), 1};
+    case LABELS_NONE: return (Terms){build_reshape(g, v, 0, NULL), f32_splat(g, 1), 1, 0};
     case LABELS_CLASSES: return class_terms(p, v);
     case LABELS_SAME: return same_terms(p, v);
     }
@@ -334,6 +342,7 @@ bool pass_loss(PassContext *ctx) {
     if (!ctx->options->keep_outputs) drop_outputs(&g->entries[ENTRY_EVAL]);
     add_terms(g, ENTRY_MICRO, micro);
     add_terms(g, ENTRY_EVAL, eval);
+    if (eval.hits) graph_add_root(g, ENTRY_EVAL, false, "accuracy_sum", eval.hits);
     int64_t batch = ctx->options->batch, n = ctx->options->micro_batch;
     double steps = batch > 0 && n > 0 ? (double)(batch / n) : 1;
     graph_add_root(g, ENTRY_APPLY, false, "static_count", f32_splat(g, micro.static_count * steps));

@@ -49,7 +49,7 @@ static size_t distance(const char *a, const char *b) {
     return row[n];
 }
 
-const char *closest_name(const char *name, const char *const *candidates, size_t n) {
+const char *run_closest_name(const char *name, const char *const *candidates, size_t n) {
     size_t best = strlen(name) / 3 + 2;
     const char *found = NULL;
     for (size_t i = 0; i < n; i++) {
@@ -124,7 +124,7 @@ static void unknown(const char *arg, char *errors, size_t cap) {
     const char *names[N_RUN_OPTIONS];
     for (int i = 0; i < N_RUN_OPTIONS; i++)
         names[i] = rows[i].name;
-    const char *near = closest_name(arg, names, N_RUN_OPTIONS);
+    const char *near = run_closest_name(arg, names, N_RUN_OPTIONS);
     errors_add(errors, cap, "unknown option %s%s%s%s", arg, near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
 }
 
@@ -183,7 +183,7 @@ static void parse_schedule(RunOptions *o, char *errors, size_t cap) {
         k++;
     o->schedule = name && k < N_SCHEDULES ? (ScheduleKind)k : SCHEDULE_CONSTANT;
     if (k == N_SCHEDULES) {
-        const char *near = closest_name(name, schedule_name, N_SCHEDULES);
+        const char *near = run_closest_name(name, schedule_name, N_SCHEDULES);
         errors_add(errors, cap, "no such schedule: %s (%s%s)", name, near ? "did you mean " : "constant, linear, cosine or wsd", near ? near : "");
         return;
     }

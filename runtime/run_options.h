@@ -25,7 +25,7 @@ typedef struct RunOptions {
 void run_options_parse(int argc, char **argv, RunOptions *o, char *errors, size_t cap);
 void run_options_check_optimizer(const RunOptions *, const char *optimizer, char *errors, size_t cap);
 void run_options_help(void);
-/* closest_name - the candidate nearest to `name` within a third of its length; NULL: none is near. */
-const char *closest_name(const char *name, const char *const *candidates, size_t n);
+/* run_closest_name - the candidate nearest to `name` within a third of its length; NULL: none is near. */
+const char *run_closest_name(const char *name, const char *const *candidates, size_t n);
 void errors_add(char *errors, size_t cap, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 #endif
