@@ -7,8 +7,19 @@
 
 typedef struct Operand { Value base; DType dtype; int64_t constant, strides[MAX_AXES]; } Operand;
 
+/* Views as strides, where the plan knows them: reshapes that split and merge axes included. */
+static bool view_strides(const Lower *L, Value v, Operand *o)
+{
+    Value base = plan_view_affine(L->g, L->entry->buffer_of, v, &o->constant, o->strides);
+    if (!base || lower_is_member(L, base)) return false;
+    o->base = base;
+    o->dtype = (DType)graph_type_at(L->g, base)->dtype;
+    return true;
+}
+
 static bool operand_strides(const Lower *outer, Value v, uint32_t rank, Operand *o)
 {
+    if (view_strides(outer, v, o)) return true;
     const Type *t = graph_type_at(outer->g, v);
     Kernel scratch = {.n_axes = rank};
     StmtList rows[1] = {{0}}, loops[1] = {{0}};
