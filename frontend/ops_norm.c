@@ -147,6 +147,7 @@ void import_lp_norm(ImportNode *n) {
     if (!node_axis(n, node_int(n, "axis", -1), node_type(n, x)->rank, &axis)) return;
     Value size = p == 1 ? build_unary(n->g, OP_abs, x) : build_binary(n->g, OP_mul, x, x);
     size = build_reduce(n->g, OP_sum, size, &axis, 1);
+    size = node_rule(n, "(where (eq s 0) 1 s)", (RuleBind[]){{"s", size}}, 1); /* a line of zeros stays zeros */
     if (p != 1) size = build_unary(n->g, OP_sqrt, size);
     n->out[0] = build_binary(n->g, OP_div, x, size);
 }

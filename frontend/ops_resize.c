@@ -167,11 +167,17 @@ static bool fill_maps(ImportNode *n, const double *scales, uint32_t n_scales, co
     return true;
 }
 
-static void read_roi(ImportNode *n, uint32_t input, AxisMap *maps) {
-    uint32_t count;
+/* [starts, ends] of the axes given by `axes`, or of all. */
+static void read_roi(ImportNode *n, uint32_t input, AxisMap *maps, uint32_t rank) {
+    uint32_t count, n_axes;
     const double *roi;
+    const int64_t *axes = node_ints(n, "axes", &n_axes);
     if (!node_in(n, input) || !node_floats_at(n, input, &roi, &count)) return;
-    for (uint32_t i = 0; i < count / 2; i++) maps[i].roi_from = roi[i], maps[i].roi_to = roi[count / 2 + i];
+    for (uint32_t i = 0; i < count / 2 && i < (axes ? n_axes : rank); i++) {
+        int64_t axis = i;
+        if (axes && !node_axis(n, axes[i], rank, &axis)) return;
+        maps[axis].roi_from = roi[i], maps[axis].roi_to = roi[count / 2 + i];
+    }
 }
 
 static void resize(ImportNode *n, const double *scales, uint32_t n_scales, const int64_t *sizes, uint32_t n_sizes, uint32_t roi_input) {
@@ -181,7 +187,7 @@ static void resize(ImportNode *n, const double *scales, uint32_t n_scales, const
     AxisMap maps[MAX_RANK];
     for (uint32_t i = 0; i < t.rank; i++) maps[i] = (AxisMap){t.dims[i], t.dims[i], 1, 0, 1};
     if (!read_modes(n, &r) || !fill_maps(n, scales, n_scales, sizes, n_sizes, maps)) return;
-    if (roi_input) read_roi(n, roi_input, maps);
+    if (roi_input) read_roi(n, roi_input, maps, t.rank);
     for (uint32_t i = 0; i < t.rank; i++) {
         bool identity = maps[i].in == maps[i].out && maps[i].scale == 1 && maps[i].roi_from == 0 && maps[i].roi_to == 1;
         if (identity) continue;
