@@ -14,7 +14,7 @@ static bool index_axis(ImportNode *n, int64_t *axis) {
     return node_axis(n, node_int(n, "axis", 0), node_type(n, n->in[0])->rank, axis);
 }
 
-/* The same values, but no gradient flows where the index is `row`: clip passes its bounds' values on, not their gradients. */
+/* The same values, but no gradient flows where the index is `row`. */
 static Value without_padding(ImportNode *n, Value y, Value idx, int64_t row) {
     Type t = *node_type(n, y);
     int64_t dims[MAX_RANK];
@@ -22,7 +22,7 @@ static Value without_padding(ImportNode *n, Value y, Value idx, int64_t row) {
     dims[t.rank - 1] = 1;
     idx = build_expand(n->g, build_reshape(n->g, idx, t.rank, dims), t.rank, t.dims);
     RuleBind binds[] = {{"a", y}, {"i", idx}, {"row", node_number(n, (DType)node_type(n, idx)->dtype, (double)row)}};
-    return node_rule(n, "(where (eq i row) (clip 0 a a) a)", binds, 3);
+    return node_rule(n, "(where (eq i row) (detach a) a)", binds, 3);
 }
 
 void import_gather(ImportNode *n) {

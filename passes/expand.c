@@ -1,4 +1,4 @@
-/* expand.c - macros and huge reductions, written out in core ops.
+/* expand.c - macros and huge reductions, written out in core ops; detach, which only autodiff reads, goes away.
  *
  * Every macro becomes its expansion from the registry; those of backward share their subexpressions with it, since equal nodes
  * are one. A sum of very many elements to few results would be one long chain on one thread: it becomes sums of chunks, then
@@ -9,6 +9,7 @@ enum { HUGE_ELEMS = 65536, FEW_RESULTS = 16, CHUNK_ELEMS = 4096 };
 
 static Value expand_macro(void *pass, const Graph *from, Value v, Graph *to, const Value *map) {
     (void)pass;
+    if (graph_op(from, v) == OP_detach) return map[graph_operand(from, v, 0)]; /* backward is there: nothing more to keep from it */
     if (op_info[graph_op(from, v)].lower != LOWER_MACRO) return 0;
     return macro_expand(to, node_copied(from, v, to, map));
 }

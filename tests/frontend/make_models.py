@@ -139,7 +139,16 @@ def exporters():
     onnx.save(model, path)
 
 
+def padding():
+    """an embedding of which row 1 is zeros, as nn.Embedding(padding_idx=1) starts; and the same from another producer"""
+    table = np.arange(24, dtype=np.float32).reshape(6, 4) + 1
+    table[1] = 0
+    for name, producer in (("padding", "pytorch"), ("padding_other", "tool")):
+        save(name, [node("Gather", ["table", "ids"], ["y"])], [info("ids", ["batch", 3], INT64)], [info("y", ["batch", 3, 4])], [raw("table", table)],
+             producer=producer)
+
+
 if __name__ == "__main__":
     os.makedirs(FOLDER, exist_ok=True)
-    for make in (tiny, external_files, obstacles, fold, versions, inlining, training, inputs, exporters):
+    for make in (tiny, external_files, obstacles, fold, versions, inlining, training, inputs, exporters, padding):
         make()
