@@ -3,7 +3,7 @@
  * One planned step per kind of target: the cpu has its own, all GPU targets share one (one HIP source, a code object each). */
 #include "codegen.h"
 #include "eval_engine.h"
-#include "step.h"
+#include "step_plan.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -128,7 +128,8 @@ int command_compile(const Options *given) {
     Options o = *given;
     if (!o.out) o.out = arena_printf(o.arena, "%s-step", library_name(&o));
     Steps s = {0};
-    int status = plan_all(&o, &s);
+    int status = o.emit ? make_folders(arena_printf(o.arena, "%s/emit", o.out)) : 0;
+    if (!status) status = plan_all(&o, &s);
     if (!status) status = generate(&o, &s, false, started);
     free_all(&s);
     return status;

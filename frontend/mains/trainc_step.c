@@ -2,7 +2,7 @@
  *
  * The graph is built for one micro-batch, so trying another means importing again: a matter of milliseconds, since weights stay
  * in their files. The batch is never split on our own accord where samples mix or where the loss is the model's own output. */
-#include "step.h"
+#include "step_plan.h"
 #include "codegen.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* step.h - model and options to a planned step, for one kind of target: what compile and plan share. */
-#ifndef TRAINC_STEP_H
-#define TRAINC_STEP_H
+/* step_plan.h - model and options to a planned step, for one kind of target: what compile and plan share. */
+#ifndef TRAINC_STEP_PLAN_H
+#define TRAINC_STEP_PLAN_H
 #include "options.h"
 
 typedef struct PlannedStep {
