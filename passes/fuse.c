@@ -258,7 +258,7 @@ static bool find_clones(Fuse *f, bool *inlined) {
     return any;
 }
 
-static bool fuse_entry(PassContext *ctx, EntryKind e) {
+static void fuse_entry(PassContext *ctx, EntryKind e) {
     bool *inlined = arena_alloc(ctx->arena, ctx->g->n_nodes);
     Fuse *f = fuse_new(ctx, e, NULL);
     form_groups(f);
@@ -267,20 +267,31 @@ static bool fuse_entry(PassContext *ctx, EntryKind e) {
         form_groups(f);
     }
     fuse_emit(f, ctx->plan);
-    return fuse_copies(ctx, e);
+    fuse_copies(ctx, e);
+}
+
+/* A state that becomes another one which is itself overwritten (two that change places): behind a view it is a value that a group may
+ * keep until both are read. */
+static void detach_moving_states(Graph *g, EntryKind e) {
+    for (uint32_t i = 0; i < g->entries[e].n; i++) {
+        Root *r = &g->entries[e].roots[i];
+        if (!r->is_update || graph_op(g, r->value) != OP_state || !graph_root(g, e, true, attr_s(g, r->value, A_NAME))) continue;
+        if (!root_is_idle(g, r)) r->value = graph_emit(g, OP_reshape, &r->value, 1, 0, graph_node(g, r->value)->type);
+    }
 }
 
 bool pass_fuse(PassContext *ctx) {
+    for (int e = 0; e < N_ENTRIES; e++) detach_moving_states(ctx->g, (EntryKind)e);
     Plan *plan = ctx->plan ? ctx->plan : arena_alloc(ctx->arena, sizeof *plan); /* the caller's, where it gave one */
     *plan = (Plan){.groups = NULL};
     plan->batch = ctx->options->batch;
     plan->micro_batch = ctx->options->micro_batch;
     plan->accumulation_steps = plan->micro_batch > 0 ? plan->batch / plan->micro_batch : 1;
-    size_t n = ctx->g->n_nodes * N_ENTRIES;
+    size_t n = (size_t)ctx->g->n_nodes * N_ENTRIES;
     for (int e = 0; e < N_ENTRIES; e++) n += ctx->g->entries[e].n;
     plan->groups = arena_alloc(ctx->arena, sizeof *plan->groups * n);
     ctx->plan = plan;
     for (int e = 0; e < N_ENTRIES; e++)
-        if (ctx->g->entries[e].n && !fuse_entry(ctx, (EntryKind)e)) return false;
+        if (ctx->g->entries[e].n) fuse_entry(ctx, (EntryKind)e);
     return true;
 }

@@ -58,6 +58,13 @@ static void emit_row_space(Fuse *f, Group *group) {
     memcpy(group->axes, axes, n * sizeof *axes);
 }
 
+/* All readers of a map may see through it: then nothing of it remains. */
+static bool has_out(Fuse *f, const FuseGroup *fg) {
+    for (Value v = fg->first; v; v = f->next[v])
+        if (fuse_is_out(f, v)) return true;
+    return false;
+}
+
 static void emit_group(Fuse *f, Value rep, Group *group, uint32_t hold, Value *scratch) {
     const FuseGroup *fg = &f->groups[rep];
     *group = (Group){.entry = f->entry, .anchor = fg->anchor};
@@ -100,7 +107,7 @@ void fuse_emit(Fuse *f, Plan *plan) {
     Placed *placed = arena_alloc(f->arena, sizeof *placed * (n_nodes + 1));
     Value *scratch = arena_alloc(f->arena, sizeof *scratch * (n_nodes + 1));
     for (Value v = 1; v < n_nodes; v++)
-        if (f->computed[v] && fuse_find(f, v) == v) placed[n++] = (Placed){f->groups[v].ord, v};
+        if (f->computed[v] && fuse_find(f, v) == v && has_out(f, &f->groups[v])) placed[n++] = (Placed){f->groups[v].ord, v};
     qsort(placed, n, sizeof *placed, by_ord);
     for (uint32_t i = 0; i < n; i++) emit_group(f, placed[i].group, &plan->groups[plan->n_groups++], i + 1, scratch);
 }
@@ -212,12 +219,7 @@ static void emit_copy(Homes *h, uint32_t root) {
     group->nodes[0] = v;
 }
 
-/* A state copied into a state while it is itself overwritten: there may be no order for it. */
-static bool copies_moving_state(const Graph *g, EntryKind e, const Root *r) {
-    return r->is_update && graph_op(g, r->value) == OP_state && graph_root(g, e, true, attr_s(g, r->value, A_NAME)) != NULL;
-}
-
-bool fuse_copies(PassContext *ctx, EntryKind e) {
+void fuse_copies(PassContext *ctx, EntryKind e) {
     const Entry *entry = &ctx->g->entries[e];
     uint32_t first = 0, n_nodes = ctx->g->n_nodes;
     while (first < ctx->plan->n_groups && ctx->plan->groups[first].entry != e) first++;
@@ -239,11 +241,6 @@ bool fuse_copies(PassContext *ctx, EntryKind e) {
         }
     for (uint32_t i = 0; i < entry->n; i++) {
         if (homed[i] || root_is_idle(ctx->g, &entry->roots[i])) continue;
-        if (copies_moving_state(ctx->g, e, &entry->roots[i])) {
-            if (ctx->log) fprintf(ctx->log, "trainc: update @%s copies a state that is overwritten too\n", entry->roots[i].name);
-            return false;
-        }
         emit_copy(&h, i);
     }
-    return true;
 }

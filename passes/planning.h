@@ -78,7 +78,7 @@ bool is_row_reduction(const Graph *, Value v);
 
 /* fuse_emit.c */
 void fuse_emit(Fuse *, Plan *);
-bool fuse_copies(PassContext *, EntryKind); /* COPY groups of roots that no group can store in place; after fuse_emit */
+void fuse_copies(PassContext *, EntryKind); /* COPY groups of roots that no group can store in place; after fuse_emit */
 
 /* ---------------------------------------------------------------- groups as others see them */
 

@@ -99,6 +99,16 @@ Test(plan_memory, accumulation_reads_the_state_behind_the_product_on_a_cpu_and_i
     }
 }
 
+Test(plan_memory, two_states_change_places) {
+    Graph *g = graph_new("t");
+    Value a = plan_state(g, "a", STATE_PARAM, DT_F32, DIMS(4, 6)), b = plan_state(g, "b", STATE_PARAM, DT_F32, DIMS(4, 6));
+    graph_add_root(g, ENTRY_APPLY, true, "a", b);
+    graph_add_root(g, ENTRY_APPLY, true, "b", a);
+    Planned p = plan_graph(g, false);
+    plan_run_and_compare(&p, 0);
+    planned_free(&p);
+}
+
 /* A chain of products: each needs its operand and its result, so the bound is two neighbours. */
 static Graph *chain(void) {
     Graph *g = graph_new("t");

@@ -17,6 +17,7 @@ Planned plan_graph(Graph *, bool for_gpu);
 void planned_free(Planned *);
 uint32_t plan_count(const Planned *, EntryKind, GroupKind);  /* groups of that kind */
 uint32_t plan_launches(const Planned *, EntryKind);
+void plan_run_entry(Planned *, EntryKind, const InterpEnv *, double tolerance);
 /* Runs the plan of every entry that has roots and compares all roots with the interpreter's. */
 void plan_run_and_compare(Planned *, double tolerance);
 #endif
