@@ -163,9 +163,9 @@ void lower_store(Lower *L, Value out, const Ix *idx, Let value)
 
 Guard lower_guard(Lower *L, Guard parent, Cond c, int *outcome)
 {
+    const Ix remainder = c.modulus > 1 ? ix_mod(L->k, L->arena, c.ix, c.modulus) : 0; /* may move k->ix */
+    const bool divides = c.modulus <= 1 || L->k->ix[remainder].hi == 0;
     const IxNode *n = &L->k->ix[c.ix];
-    bool divides = c.modulus <= 1 || L->k->ix[ix_mod(L->k, L->arena, c.ix, c.modulus)].hi == 0;
-    n = &L->k->ix[c.ix];
     *outcome = n->hi < c.lo || n->lo > c.hi ? -1 : n->lo >= c.lo && n->hi <= c.hi && divides ? 1 : 0;
     if (*outcome) return parent;
     if (divides) c.modulus = 1;
