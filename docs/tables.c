@@ -69,8 +69,8 @@ static void onnx(void) {
     puts("# ONNX ops\n\nGenerated from `frontend/onnx.def`: what trainc reads, from which to which opset.\n\n| op | since | until | how |\n| --- | --- | --- | --- |");
 #define LATEST INT64_MAX
 #define ONNX(op, since, last, rule, attributes) printf("| %s | %d ", #op, since), until(last), code_cell(rule), puts("|");
-#define ONNX_C(op, since, last, importer) printf("| %s | %d ", #op, since), until(last), printf("| `%s` |\n", #importer);
-#define ONNX_SEQUENCE(op, since, last, importer) ONNX_C(op, since, last, importer)
+#define ONNX_C(op, needs, since, last, importer) printf("| %s | %d ", #op, since), until(last), printf("| `%s` |\n", #importer);
+#define ONNX_SEQUENCE(op, needs, since, last, importer) ONNX_C(op, needs, since, last, importer)
 #define ONNX_DATA(op, since, last) printf("| %s | %d ", #op, since), until(last), puts("| refused: the shape of its result depends on data |");
 #include "onnx.def"
 #undef ONNX

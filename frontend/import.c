@@ -16,16 +16,18 @@ typedef enum RowKind { ROW_RULE, ROW_C, ROW_SEQUENCE, ROW_DATA } RowKind;
 typedef struct OnnxRow {
     const char *op;
     RowKind kind;
+    uint32_t needs; /* inputs that must be there; a rule says it itself */
     int64_t since, until;
     const char *rule, *attributes;
     ImportFn *import;
 } OnnxRow;
 static const OnnxRow rows[] = {
 #define ONNX(op, since, until, rule, attributes)                                                   \
-    {#op, ROW_RULE, since, until, rule, attributes, NULL},
-#define ONNX_C(op, since, until, fn) {#op, ROW_C, since, until, NULL, NULL, fn},
-#define ONNX_SEQUENCE(op, since, until, fn) {#op, ROW_SEQUENCE, since, until, NULL, NULL, fn},
-#define ONNX_DATA(op, since, until) {#op, ROW_DATA, since, until, NULL, NULL, NULL},
+    {#op, ROW_RULE, 0, since, until, rule, attributes, NULL},
+#define ONNX_C(op, needs, since, until, fn) {#op, ROW_C, needs, since, until, NULL, NULL, fn},
+#define ONNX_SEQUENCE(op, needs, since, until, fn)                                                 \
+    {#op, ROW_SEQUENCE, needs, since, until, NULL, NULL, fn},
+#define ONNX_DATA(op, since, until) {#op, ROW_DATA, 0, since, until, NULL, NULL, NULL},
 #include "onnx.def"
 #undef ONNX
 #undef ONNX_C
@@ -117,6 +119,16 @@ static uint32_t bind_attributes(ImportNode *n, const char *list, RuleBind *binds
     return count;
 }
 
+/* How many of the inputs a b c d e a rule reads. */
+static uint32_t rule_needs(const char *rule) {
+    uint32_t needs = 0;
+    for (const char *p = rule; *p; p += strcspn(p, " ()") + (*p == ' ' || *p == '(' || *p == ')')) {
+        uint32_t letter = (uint32_t)(*p - 'a') + 1;
+        if (strcspn(p, " ()") == 1 && letter <= MAX_RULE_INPUTS && letter > needs) needs = letter;
+    }
+    return needs;
+}
+
 static void import_rule(ImportNode *n, const OnnxRow *row) {
     static const char *const names[MAX_RULE_INPUTS] = {"a", "b", "c", "d", "e"};
     RuleBind binds[MAX_RULE_INPUTS + MAX_RULE_ATTRIBUTES];
@@ -152,6 +164,15 @@ static bool has_sequence(const ImportNode *n) {
     return false;
 }
 
+static bool has_inputs(ImportNode *n, uint32_t needs) {
+    uint32_t i = 0;
+    while (i < needs && node_in(n, i)) i++;
+    if (i == needs) return true;
+    diag_add(n->g, E_MODEL_INVALID, n->g->loc,
+             arena_printf(n->arena, "%s lacks its input %u", n->proto->op_type, i + 1));
+    return false;
+}
+
 /* is_open: no input is blocked. Behind a block only what no input could change is reported: there
  * is no such op, or no static shape. */
 static void import_by_row(ImportNode *n, bool is_open) {
@@ -164,6 +185,8 @@ static void import_by_row(ImportNode *n, bool is_open) {
         return;
     }
     if (!is_open && row->kind != ROW_DATA) return;
+    uint32_t needs = row->kind == ROW_RULE ? rule_needs(row->rule) : row->needs;
+    if (is_open && !has_inputs(n, needs)) return;
     switch (row->kind) {
     case ROW_RULE:
         import_rule(n, row);
@@ -211,6 +234,7 @@ static void hint_behind(Import *im) {
 static void import_node(Import *im, const Onnx__NodeProto *p) {
     Graph *g = im->g;
     uint32_t before = g->diags.n;
+    if (!p->n_output) return;
     Value *in = arena_alloc(im->arena, (p->n_input + 1) * sizeof *in),
           *out = arena_alloc(im->arena, (p->n_output + 1) * sizeof *out);
     g->loc = node_loc(im, p);
@@ -323,22 +347,49 @@ static void walk(Import *im, int which) {
 
 /* ---------------------------------------------------------------- the model */
 
+typedef struct TensorList {
+    Import *im;
+    const char **names;
+    Value *values, *evals;
+    uint32_t n;
+} TensorList;
+
+static void list_tensor(TensorList *l, const char *name) {
+    Value v = 0, eval = 0;
+    const char *key = graph_str(l->im->g, name);
+    names_get(&l->im->main[WALK_EVAL].values, key, &eval);
+    if (l->im->options->eval_only)
+        v = eval;
+    else
+        names_get(&l->im->main[WALK_MICRO].values, key, &v);
+    if (!v || (v | eval) & SEQUENCE_BIT) return;
+    l->names[l->n] = key;
+    l->values[l->n] = v;
+    l->evals[l->n++] = eval;
+}
+
+/* In the file's order: inputs, initializers, then what the nodes make. */
 static void list_tensors(Import *im) {
+    const Onnx__GraphProto *graph = im->file->proto->graph;
     Model *m = im->model;
-    const NameMap *names = &im->main[im->options->eval_only ? WALK_EVAL : WALK_MICRO].values;
-    const char **list = arena_alloc(im->arena, (names->n + 1) * sizeof *list);
-    Value *values = arena_alloc(im->arena, (names->n + 1) * sizeof *values),
-          *evals = arena_alloc(im->arena, (names->n + 1) * sizeof *evals);
-    for (uint32_t i = 0; i < names->cap; i++) {
-        Value v = names->names[i] ? names->values[i] : 0;
-        if (!v || v & SEQUENCE_BIT) continue;
-        list[m->n_tensors] = names->names[i];
-        values[m->n_tensors] = v;
-        names_get(&im->main[WALK_EVAL].values, names->names[i], &evals[m->n_tensors++]);
-    }
-    m->tensor_names = list;
-    m->tensor_values = values;
-    m->eval_values = evals;
+    size_t total = graph->n_input + graph->n_initializer + 1;
+    for (size_t i = 0; i < graph->n_node; i++) total += graph->node[i]->n_output;
+    TensorList l = {.im = im,
+                    .names = arena_alloc(im->arena, total * sizeof *l.names),
+                    .values = arena_alloc(im->arena, total * sizeof *l.values),
+                    .evals = arena_alloc(im->arena, total * sizeof *l.evals)};
+    uint32_t known;
+    for (size_t i = 0; i < graph->n_input; i++)
+        if (!names_get(&im->initializers, graph_str(im->g, graph->input[i]->name), &known))
+            list_tensor(&l, graph->input[i]->name);
+    for (size_t i = 0; i < graph->n_initializer; i++) list_tensor(&l, graph->initializer[i]->name);
+    for (size_t i = 0; i < graph->n_node; i++)
+        for (size_t k = 0; k < graph->node[i]->n_output; k++)
+            list_tensor(&l, graph->node[i]->output[k]);
+    m->tensor_names = l.names;
+    m->tensor_values = l.values;
+    m->eval_values = l.evals;
+    m->n_tensors = l.n;
 }
 
 static void describe_model(Import *im) {

@@ -5,12 +5,15 @@
  * each node. An importer reads inputs and attributes, emits core ops and sets n->out[]. It never
  * sees an input that failed: nodes behind an obstacle are skipped and not reported again.
  *
- * Adding an op:  a row in onnx.def:   ONNX(Softplus, 1, LATEST, "(log1p (exp a))", "")     inputs
- * are a b c d e, in order ONNX(LeakyRelu, 1, LATEST, "(where (lt a 0) (mul alpha a) a)",
- * "alpha=0.01") or                   ONNX_C(Flatten, 1, LATEST, import_flatten)            and a
- * function of type ImportFn Row versions: since <= the opset of the node's domain <= until.
- * Integers that shape the result (axes, sizes, ...) must be known now: node_ints_at folds them.
- * Every output is folded to a constant by import.c where its leaves are constants.
+ * Adding an op is a row in onnx.def,
+ *
+ *     ONNX(Softplus, 1, LATEST, "(log1p (exp a))", "")             inputs are a b c d e, in order
+ *     ONNX(LeakyRelu, 1, LATEST, "(where (lt a 0) (mul alpha a) a)", "alpha=0.01")
+ *     ONNX_C(Flatten, 1, 1, LATEST, import_flatten)                a function of type ImportFn
+ *
+ * with the versions since <= the opset of the node's domain <= until. Integers that shape the result
+ * (axes, sizes, ...) must be known now: node_ints_at folds them. Every output is folded to a constant
+ * by import.c where its leaves are constants.
  */
 #ifndef TRAINC_IMPORT_H
 #define TRAINC_IMPORT_H
@@ -101,8 +104,8 @@ int64_t node_padding_row(
 /* every C importer, declared from the table */
 #define LATEST INT64_MAX
 #define ONNX(...)
-#define ONNX_C(op, since, until, fn) ImportFn fn;
-#define ONNX_SEQUENCE(op, since, until, fn) ImportFn fn;
+#define ONNX_C(op, needs, since, until, fn) ImportFn fn;
+#define ONNX_SEQUENCE(op, needs, since, until, fn) ImportFn fn;
 #define ONNX_DATA(...)
 #include "onnx.def"
 #undef ONNX
