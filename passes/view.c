@@ -225,6 +225,43 @@ static Value view_cast(Graph *g, Value v) {
     return build_cast(g, inner, to);
 }
 
+/* ---- gathers of known places ---- */
+
+/* The first index and the step where a constant's elements are evenly spaced. One element: step 1. */
+static bool progression(const Graph *g, Value idx, int64_t *first, int64_t *step) {
+    double x;
+    *step = 1;
+    int64_t n = type_elems(graph_type_at(g, idx));
+    if (n == 1 && const_splat(g, idx, &x)) {
+        *first = (int64_t)x;
+        return true;
+    }
+    const AttrField *data = graph_op(g, idx) == OP_const ? attr_find(g, idx, A_DATA) : NULL;
+    DType dtype = (DType)graph_type_at(g, idx)->dtype;
+    if (!data || n < 2 || data->n != type_bytes(graph_type_at(g, idx))) return false;
+    const char *bytes = data->u.bytes;
+    *first = elem_load_int(dtype, bytes);
+    *step = elem_load_int(dtype, bytes + dtype_info[dtype].bytes) - *first;
+    for (int64_t i = 2; i < n; i++)
+        if (elem_load_int(dtype, bytes + (uint64_t)i * dtype_info[dtype].bytes) != *first + i * *step) return false;
+    return *step != 0;
+}
+
+/* Rows at even distances are a slice, in backward a pad; through a gather they would be read, and scattered, one by one. */
+static Value view_gather(Graph *g, Value v) {
+    int64_t start[MAX_RANK] = {0}, steps[MAX_RANK], first, step, axis = attr_i(g, v, A_AXIS, 0);
+    Value a = graph_operand(g, v, 0), idx = graph_operand(g, v, 1);
+    Type from = type_of(g, a), t = type_of(g, v);
+    if (!progression(g, idx, &first, &step)) return 0;
+    int64_t n = type_elems(graph_type_at(g, idx)), last = first + (n - 1) * step;
+    if (first < 0 || last < 0 || first >= from.dims[axis] || last >= from.dims[axis]) return 0;
+    for (uint32_t i = 0; i < from.rank; i++) steps[i] = 1;
+    start[axis] = first;
+    steps[axis] = step;
+    from.dims[axis] = n;
+    return build_reshape(g, build_slice(g, a, start, from.dims, steps), t.rank, t.dims);
+}
+
 /* ---- maps of repeats ---- */
 
 /* A map whose operands all repeat along an axis is made once and repeated: axes where every operand is an expand from extent 1
@@ -276,6 +313,7 @@ Value view_simplify(Graph *g, Value v) {
     case OP_slice: return view_slice(g, v);
     case OP_pad: return view_pad(g, v);
     case OP_concat: return view_concat(g, v);
+    case OP_gather: return view_gather(g, v);
     case OP_dot: return view_dot(g, v);
     case OP_sum: return view_sum(g, v);
     case OP_cast: return view_cast(g, v);
