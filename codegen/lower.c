@@ -9,10 +9,19 @@
 #include <string.h>
 #include "lower.h"
 
+/* Another group of the entry stores v: then it is read from there, as the schedule and the live ranges assume. */
+static bool is_stored_elsewhere(const Lower *L, Value v)
+{
+    if (!L->entry->buffer_of[v] || v == L->group->anchor) return false;
+    for (uint32_t i = 0; i < L->group->n_outs; i++)
+        if (L->group->outs[i] == v) return false;
+    return true;
+}
+
 bool lower_is_member(const Lower *L, Value v)
 {
     const Group *group = L->group;
-    if (group->kind == GROUP_COPY) return false;
+    if (group->kind == GROUP_COPY || is_stored_elsewhere(L, v)) return false;
     uint32_t lo = 0, hi = group->n_nodes;
     while (lo < hi) {
         uint32_t mid = (lo + hi) / 2;
