@@ -9,8 +9,9 @@ enum { HIP_THREADS = 256, HIP_GRID_X = 1 << 20 }; /* of a block; blocks beyond g
 typedef struct HipPoints { uint32_t vec; int64_t threads; } HipPoints;
 
 /* ROWS: `team` threads share a row, `rows` rows a block (team * rows = 256). Members of a team are neighbouring lanes, or, where rows
- * are contiguous in memory (columns), every rows-th thread. The team splits the reduction axis `split` (n_axes: none), `vec` at a time. */
-typedef struct HipRows { uint32_t team, rows, split, vec; bool columns; int64_t n_rows, blocks; } HipRows;
+ * are contiguous in memory (columns), every rows-th thread. The team splits the reduction axis `split` (n_axes: none), `vec` at a time,
+ * or, `flat`, all `length` points of the reduction axes. */
+typedef struct HipRows { uint32_t team, rows, split, vec; bool columns, flat; int64_t n_rows, length, blocks; } HipRows;
 
 /* TILE: bm x bn results a block. modes: how the fp32 routine reads its operands. */
 typedef struct HipTile { uint32_t bm, bn, bk; int64_t tiles_m, tiles_n, blocks; bool matrix; } HipTile;

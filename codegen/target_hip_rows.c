@@ -1,13 +1,15 @@
 /* target_hip_rows.c - kernels with reduction axes as HIP source.
  *
- * A row is one point of the parallel axes. A team of 1, 8, 32 or 256 threads shares it: one reduction axis is split among the team, the
- * others are plain loops, so that no index is divided inside a loop. Partial accumulators merge in a fixed order: neighbouring
+ * A row is one point of the parallel axes. A team of 1, 8, 32 or 256 threads shares it: one long reduction axis is split among the team
+ * and the others are plain loops, or all of them are split and each thread counts its indices on with carries; no index is divided
+ * inside a loop. Partial accumulators merge in a fixed order: neighbouring
  * lanes by butterfly exchanges inside groups of 32 (the same on waves of 32 and 64, and every lane ends with the same bits), the
  * groups of a block through LDS. Where the rows lie contiguously in memory (a sum down columns), neighbouring lanes take
  * neighbouring rows instead, and the team merges through LDS. Threads past the last row compute it again and store nothing, because
  * every lane must reach the exchanges. No statement of a row stage has an effect but its store, which the team's first thread does.
  */
 #include <stdlib.h>
+#include <string.h>
 #include "target_hip.h"
 
 static uint32_t first_reduction(const Kernel *k)
@@ -42,15 +44,29 @@ static uint32_t best_split(const Kernel *k, uint32_t red, const uint32_t *unit)
     return best;
 }
 
+/* Threads for a row of `length` points in all, where one axis is not long enough: some 8192 threads, eight points for each. */
+static uint32_t flat_team(int64_t rows, int64_t length, bool columns)
+{
+    if (length < 64 || rows >= 8192) return 1;
+    if (columns) return length >= 512 && rows < 2048 ? 32 : 8;
+    return length >= 2048 && rows < 256 ? 256 : 32;
+}
+
+static uint32_t axis_team(int64_t rows, int64_t extent, bool columns)
+{
+    if (columns) return extent < 32 || rows >= 16384 ? 1 : extent >= 512 && rows < 4096 ? 32 : 8;
+    if (extent < 16 || (rows >= 65536 && extent < 64)) return 1;
+    return extent > 1024 || (rows < 64 && extent >= 256) ? 256 : 32;
+}
+
 /* hip_rows - how the rows of a kernel fall onto threads: by the strides of its accesses and its extents alone. */
 HipRows hip_rows(const Kernel *k)
 {
     const uint32_t red = first_reduction(k);
-    uint32_t unit[2 * MAX_RANK] = {0}, par_unit = 0;
-    int64_t rows = 1, length = 1;
-    for (uint32_t a = 0; a < red; a++) rows *= k->axes[a].extent;
-    for (uint32_t a = red; a < k->n_axes; a++) length *= k->axes[a].extent;
-    HipRows r = {.team = 1, .rows = HIP_THREADS, .split = k->n_axes, .vec = 1, .n_rows = rows};
+    uint32_t unit[2 * MAX_RANK] = {0}, par_unit = 0, n_long = 0;
+    HipRows r = {.team = 1, .rows = HIP_THREADS, .split = k->n_axes, .vec = 1, .n_rows = 1, .length = 1};
+    for (uint32_t a = 0; a < red; a++) r.n_rows *= k->axes[a].extent;
+    for (uint32_t a = red; a < k->n_axes; a++) r.length *= k->axes[a].extent, n_long += k->axes[a].extent > 1;
     if (red < k->n_axes) {
         count_unit_strides(k, unit);
         for (uint32_t a = 0; a < red; a++)
@@ -58,16 +74,14 @@ HipRows hip_rows(const Kernel *k)
         const uint32_t split = best_split(k, red, unit);
         const int64_t extent = k->axes[split].extent;
         r.columns = par_unit > unit[split];
-        if (r.columns) r.team = extent < 32 || rows >= 16384 ? 1 : extent >= 512 && rows < 4096 ? 32 : 8;
-        else if (extent >= 16 && (rows < 65536 || extent >= 64)) r.team = extent > 1024 || (rows < 64 && extent >= 256) ? 256 : 32;
-        if (r.team > 1) {
-            r.split = split;
-            if (!r.columns && unit[split] && extent % 4 == 0 && extent >= 4 * (int64_t)r.team) r.vec = 4;
-        }
-        if (r.team == 1) r.columns = false;
+        r.flat = n_long > 1 && extent < 128 && r.length < INT32_MAX;
+        r.team = r.flat ? flat_team(r.n_rows, r.length, r.columns) : axis_team(r.n_rows, extent, r.columns);
+        if (r.team == 1) r.columns = r.flat = false;
+        if (r.team > 1 && !r.flat) r.split = split;
+        if (r.team > 1 && !r.flat && !r.columns && unit[split] && extent % 4 == 0 && extent >= 4 * (int64_t)r.team) r.vec = 4;
         r.rows = HIP_THREADS / r.team;
     }
-    r.blocks = (rows + r.rows - 1) / r.rows;
+    r.blocks = (r.n_rows + r.rows - 1) / r.rows;
     return r;
 }
 
@@ -173,39 +187,69 @@ static void print_stmts(const Graph *g, const Kernel *k, const Stage *stage, con
     }
 }
 
+/* Plain loops over the axes that the team does not split, then the split one. Few copies of the body: bodies with many conditions
+ * would keep a mask for each. Returns the indent inside. */
+static const char *open_loops(const Kernel *k, const HipRows *r, BodyTarget *t, Text *out)
+{
+    const char *type = hip_index_type(k), *indent = "    ";
+    for (uint32_t a = first_reduction(k); a < k->n_axes; a++) {
+        if (a == r->split) continue;
+        const bool innermost = r->split == k->n_axes && a + 1 == k->n_axes;
+        if (r->length > 16) text_printf(out, "#pragma unroll %d\n", innermost ? 4 : 1);
+        text_printf(out, "%sfor (%s a%u = 0; a%u < %lld; a%u++) {\n", indent, type, a, a, (long long)k->axes[a].extent, a);
+        indent = arena_printf(out->arena, "%s    ", indent);
+    }
+    if (r->split == k->n_axes) return indent;
+    const uint32_t a = r->split;
+    text_printf(out, "%sfor (%s a%u = lane * %u; a%u < %lld; a%u += %u) {\n", indent, type, a, r->vec, a, (long long)k->axes[a].extent, a,
+                r->team * r->vec);
+    indent = arena_printf(out->arena, "%s    ", indent);
+    if (r->vec == 1) return indent;
+    text_printf(out, "%sTC_UNROLL for (int u = 0; u < %u; u++) {\n", indent, r->vec);
+    t->axis_name[a] = arena_printf(out->arena, "(a%u + u)", a);
+    return arena_printf(out->arena, "%s    ", indent);
+}
+
+/* All reduction axes at once: thread `lane` takes points lane, lane + team, ...; the indices are decomposed once, then count on by the
+ * digits of `team` in the mixed radix of the extents. */
+static const char *open_flat_loop(const Kernel *k, const HipRows *r, Text *out)
+{
+    int64_t step = 1;
+    text_printf(out, "    {\n");
+    for (uint32_t a = k->n_axes; a-- > first_reduction(k);) {
+        text_printf(out, "        int a%u = lane / %lld %% %lld;\n", a, (long long)step, (long long)k->axes[a].extent);
+        step *= k->axes[a].extent;
+    }
+    text_printf(out, "        for (int point = lane; point < %lld; point += %u) {\n", (long long)r->length, r->team);
+    return "            ";
+}
+
+static void close_flat_loop(const Kernel *k, const HipRows *r, Text *out)
+{
+    int64_t digits = r->team;
+    const uint32_t red = first_reduction(k);
+    for (uint32_t a = k->n_axes; a-- > red;) {
+        const int64_t extent = k->axes[a].extent, digit = a == red ? digits : digits % extent;
+        digits /= extent;
+        if (digit) text_printf(out, "            a%u += %lld;\n", a, (long long)digit);
+        if (a > red) text_printf(out, "            if (a%u >= %lld) a%u -= %lld, a%u++;\n", a, (long long)extent, a, (long long)extent, a - 1);
+    }
+    text_printf(out, "        }\n    }\n");
+}
+
 static void print_loop_stage(const Graph *g, const Kernel *k, const Stage *stage, const HipRows *r, const char *guard, Text *out)
 {
     BodyTarget t = hip_body(k, out->arena, "    ");
-    const char *type = hip_index_type(k), *indent = "    ";
     for (uint32_t i = 0; i < stage->n; i++)
         if (stage->stmts[i].kind == ST_ACCUM) body_accum_init(k, &stage->stmts[i], &t, out);
-    const uint32_t red = first_reduction(k);
-    uint32_t depth = 0;
-    for (uint32_t a = red; a < k->n_axes; a++)
-        if (a != r->split) {
-            text_printf(out, "%sfor (%s a%u = 0; a%u < %lld; a%u++) {\n", indent, type, a, a, (long long)k->axes[a].extent, a);
-            indent = arena_printf(out->arena, "%s    ", indent);
-            depth++;
-        }
-    if (r->split < k->n_axes) {
-        const uint32_t a = r->split;
-        text_printf(out, "%sfor (%s a%u = lane * %u; a%u < %lld; a%u += %u) {\n", indent, type, a, r->vec, a, (long long)k->axes[a].extent, a,
-                    r->team * r->vec);
-        indent = arena_printf(out->arena, "%s    ", indent);
-        depth++;
-        if (r->vec > 1) {
-            text_printf(out, "%sTC_UNROLL for (int u = 0; u < %u; u++) {\n", indent, r->vec);
-            indent = arena_printf(out->arena, "%s    ", indent);
-            t.axis_name[a] = arena_printf(out->arena, "(a%u + u)", a);
-            depth++;
-        }
-    }
-    t.indent = indent;
+    const char *indent = t.indent = r->flat ? open_flat_loop(k, r, out) : open_loops(k, r, &t, out);
     print_stmts(g, k, stage, &t, guard, out);
-    while (depth--) {
-        indent += 4;
-        text_printf(out, "%s}\n", indent);
-    }
+    if (r->flat) close_flat_loop(k, r, out);
+    else
+        while (strlen(indent) > 4) {
+            indent += 4;
+            text_printf(out, "%s}\n", indent);
+        }
     t = hip_body(k, out->arena, "    ");
     if (r->team > 1 && has_accumulators(stage)) print_merges(k, stage, r, &t, out);
 }

@@ -73,6 +73,8 @@ static Value make_column_sum(Graph *g) { return build_reduce(g, OP_sum, input(g,
 static Value make_row_product(Graph *g) { return build_reduce(g, OP_prod, input(g, "x", DT_F32, 2, 30, 40, 0, 0), axis1, 1); }
 static Value make_all_sum(Graph *g) { return build_reduce(g, OP_sum, input(g, "x", DT_F32, 2, 90, 130, 0, 0), axes01, 2); }
 static Value make_two_axes(Graph *g) { return build_reduce(g, OP_rmin, input(g, "x", DT_F32, 3, 20, 6, 35, 0), axes02, 2); }
+static Value make_flat_block(Graph *g) { return build_reduce(g, OP_sum, input(g, "x", DT_F32, 3, 50, 3, 60, 0), axes02, 2); }
+static Value make_flat_columns(Graph *g) { return build_reduce(g, OP_rmax, input(g, "x", DT_F32, 4, 24, 3, 30, 50), axes02, 2); }
 static Value make_int_sum(Graph *g) { return build_reduce(g, OP_sum, input(g, "i", DT_I64, 2, 5, 600, 0, 0), axis1, 1); }
 static Value make_argmax_wave(Graph *g) { return emit(g, OP_argmax, (Value[]){input(g, "x", DT_F32, 2, 19, 77, 0, 0)}, 1, (AttrField[]){attr_int(A_AXIS, 1)}, 1, 0); }
 static Value make_argmin_block(Graph *g) { return emit(g, OP_argmin, (Value[]){input(g, "x", DT_F32, 2, 2, 3000, 0, 0)}, 1, (AttrField[]){attr_int(A_AXIS, 1)}, 1, 0); }
@@ -128,7 +130,8 @@ static const struct { const char *name; MakeFn *make; double tolerance; } table[
     {"pad_concat", make_pad_concat, 0}, {"gather", make_gather, 1e-5}, {"random", make_random, 1e-6}, {"softmax_short", make_softmax_short, 1e-5},
     {"softmax_wave", make_softmax_wave, 1e-5}, {"softmax_vector", make_softmax_vector, 1e-5}, {"softmax_block", make_softmax_block, 1e-5},
     {"softmax_columns", make_softmax_columns, 1e-5}, {"softmax_middle", make_softmax_middle, 1e-5}, {"column_sum", make_column_sum, 1e-5},
-    {"row_product", make_row_product, 1e-5}, {"all_sum", make_all_sum, 1e-4}, {"two_axes", make_two_axes, 0}, {"int_sum", make_int_sum, 0},
+    {"row_product", make_row_product, 1e-5}, {"all_sum", make_all_sum, 1e-4}, {"two_axes", make_two_axes, 0}, {"flat_block", make_flat_block, 1e-4},
+    {"flat_columns", make_flat_columns, 0}, {"int_sum", make_int_sum, 0},
     {"argmax_wave", make_argmax_wave, 0}, {"argmin_block", make_argmin_block, 0}, {"argmax_ties", make_argmax_ties, 0}, {"layer_norm", make_layer_norm, 1e-4},
     {"linear", make_linear, 1e-5}, {"attention_scores", make_attention_scores, 1e-5}, {"dot_bf16", make_dot_bf16, 1e-2}, {"conv", make_conv, 1e-5},
     {"conv_dw", make_conv_dw, 1e-5}, {"scatter", make_scatter, 1e-5},
