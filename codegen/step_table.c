@@ -60,16 +60,17 @@ static void print_ints(Text *out, const char *field, const int64_t *v, int n)
     text_printf(out, "}");
 }
 
-/* The initializer of a trainc_contraction whose raw product goes to param `d`. */
-static const char *contraction_text(const Kernel *k, int d, Arena *arena)
+/* The initializer of a trainc_contraction whose raw product goes to param `d`. The library's scratch, where the plan holds some, is
+ * one more argument of the launch, which the kernel's own code never sees. */
+static const char *contraction_text(const Kernel *k, int d, uint64_t scratch_bytes, Arena *arena)
 {
     Text out = {.arena = arena};
     const Tile *t = &k->tile;
     const ConvTile *c = &k->conv;
     const uint32_t a = k->form == FORM_TILE ? t->a : c->x, b = k->form == FORM_TILE ? t->b : c->w;
     const int kind = k->form == FORM_TILE ? 0 : c->op == OP_conv ? 1 : c->op == OP_conv_dx ? 2 : 3;
-    text_printf(&out, "{.kind = %d, .a_dtype = %d, .b_dtype = %d, .d_dtype = %d, .a_arg = %u, .b_arg = %u, .d_arg = %d, .scratch_arg = 255",
-                kind, k->params[a].dtype, k->params[b].dtype, k->params[d].dtype, a, b, d);
+    text_printf(&out, "{.kind = %d, .a_dtype = %d, .b_dtype = %d, .d_dtype = %d, .a_arg = %u, .b_arg = %u, .d_arg = %d, .scratch_arg = %u, .scratch_bytes = %llu",
+                kind, k->params[a].dtype, k->params[b].dtype, k->params[d].dtype, a, b, d, scratch_bytes ? k->n_params : 255, (unsigned long long)scratch_bytes);
     if (k->form == FORM_TILE) {
         text_printf(&out, ", .batch = %lld, .m = %lld, .n = %lld, .k = %lld", (long long)t->batch, (long long)t->m, (long long)t->n, (long long)t->k);
         print_ints(&out, "a_strides", (const int64_t[]){t->a_batch, t->a_m, t->a_k}, 3);
@@ -92,7 +93,7 @@ static const char *contraction_text(const Kernel *k, int d, Arena *arena)
     return out.s;
 }
 
-static StepKernel kernel_print(StepTable *t, const Kernel *k)
+static StepKernel kernel_print(StepTable *t, const Kernel *k, const Group *group)
 {
     StepKernel s = {.k = k, .name = k->name, .comment = k->comment};
     Kernel *bare = arena_alloc(t->arena, sizeof *bare);
@@ -104,7 +105,7 @@ static StepKernel kernel_print(StepTable *t, const Kernel *k)
     s.text = text.s;
     const int d = t->is_gpu ? -1 : target_c_library_param(t->g, k);
     if (d < 0) return s;
-    s.contraction = contraction_text(k, d, t->arena);
+    s.contraction = contraction_text(k, d, group->workspace_bytes, t->arena);
     if (!target_c_has_epilogue(t->g, k)) return s;
     Text epilogue = {.arena = t->arena};
     target_c_epilogue(t->g, bare, &epilogue);
@@ -129,11 +130,15 @@ static StepLaunch add_launch(StepTable *t, uint32_t group)
 {
     const Kernel *k = kernel_lower(t->g, t->plan, group, t->is_gpu, t->arena);
     StepLaunch l = {.group = group, .k = k, .first_arg = t->n_args, .n_args = k->n_params};
-    StepKernel printed = kernel_print(t, k);
+    StepKernel printed = kernel_print(t, k, &t->plan->groups[group]);
     printed.group = group;
     l.kernel = kernel_intern(t, printed);
     if (t->is_gpu) l.shape = target_hip_launch(k);
     for (uint32_t i = 0; i < k->n_params; i++) add_arg(t, &t->plan->groups[group], &k->params[i]);
+    if (t->kernels[l.kernel].contraction && t->plan->groups[group].workspace_bytes) {
+        add_arg(t, &t->plan->groups[group], &(Param){.is_workspace = true, .is_written = true, .dtype = DT_U8});
+        l.n_args++;
+    }
     return l;
 }
 

@@ -174,7 +174,7 @@ int target_c_library_param(const Graph *g, const Kernel *k)
 {
     const uint32_t a = k->form == FORM_TILE ? k->tile.a : k->conv.x, b = k->form == FORM_TILE ? k->tile.b : k->conv.w;
     (void)g;
-    if (!contraction_acc(k) || k->flops < 1u << 20) return -1;
+    if (!contraction_acc(k) || k->flops < (k->form == FORM_TILE ? 1u << 21 : 1u << 20)) return -1; /* own tiles are as fast on small products */
     if (k->form == FORM_TILE && k->tile.n_batch_axes) return -1;
     if (k->params[a].dtype != DT_F32 || k->params[b].dtype != DT_F32) return -1;
     for (uint32_t i = 0; i < k->n_params; i++) {

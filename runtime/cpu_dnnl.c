@@ -347,6 +347,34 @@ OnednnCall *onednn_prepare(Onednn *o, const trainc_contraction *c, bool is_pack,
     return NULL;
 }
 
+static uint64_t query_one(Onednn *o, const trainc_contraction *c) {
+    Chosen x = {0};
+    uint64_t bytes = 0;
+    bool good = c->kind == 0 ? choose_product(o, c, &x) : c->kind <= 3 && choose_convolution(o, c, &x);
+    const dnnl_memory_desc_t *md = good && is_fast(o, x.pd) ? o->api.primitive_desc_query_md(x.pd, dnnl_query_scratchpad_md, 0) : NULL;
+    if (md)
+        bytes = o->api.memory_desc_get_size(md);
+    if (x.pd)
+        o->api.primitive_desc_destroy(x.pd);
+    return bytes;
+}
+
+uint64_t onednn_scratch_query(Onednn *o, const trainc_contraction *given) {
+    trainc_contraction c = *given;
+    uint64_t most = 0;
+    if (c.kind != 0)
+        return query_one(o, &c);
+    for (int turned = 0; turned < 4; turned++) {
+        bool a = turned & 1, b = turned & 2;
+        memcpy(c.a_strides, (int64_t[]){c.m * c.k, a ? 1 : c.k, a ? c.m : 1}, sizeof c.a_strides);
+        memcpy(c.b_strides, (int64_t[]){c.k * c.n, b ? 1 : c.n, b ? c.k : 1}, sizeof c.b_strides);
+        memcpy(c.d_strides, (int64_t[]){c.m * c.n, c.n, 1}, sizeof c.d_strides);
+        uint64_t bytes = query_one(o, &c);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 uint64_t onednn_scratch_bytes(const OnednnCall *c) { return c->scratch_bytes; }
 
 bool onednn_set_scratch(OnednnCall *c, void *p) {
@@ -380,6 +408,10 @@ const char *onednn_version(const Onednn *o, char *buf, size_t cap) {
 OnednnCall *onednn_prepare(Onednn *o, const trainc_contraction *c, bool is_pack, void *const *args) {
     (void)o, (void)c, (void)is_pack, (void)args;
     return NULL;
+}
+uint64_t onednn_scratch_query(Onednn *o, const trainc_contraction *c) {
+    (void)o, (void)c;
+    return 0;
 }
 uint64_t onednn_scratch_bytes(const OnednnCall *c) {
     (void)c;

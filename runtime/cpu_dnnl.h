@@ -14,6 +14,9 @@ const char *onednn_version(const Onednn *, char *buf, size_t cap);
  *   args     the launch's buffers, as the kernel gets them
  *   is_pack  the launch packs args[0] into args[1] for `c` */
 OnednnCall *onednn_prepare(Onednn *, const trainc_contraction *c, bool is_pack, void *const *args);
+/* onednn_scratch_query - what a launch of `c` will ask for, without making it: the most over plain and transposed operands of a product.
+ *   0 where the library would not be used. Depends on the library and on the number of threads. Cost: under a millisecond. */
+uint64_t onednn_scratch_query(Onednn *, const trainc_contraction *c);
 uint64_t onednn_scratch_bytes(const OnednnCall *);
 bool onednn_set_scratch(OnednnCall *, void *); /* false: no memory */
 bool onednn_run(OnednnCall *);

@@ -1,5 +1,6 @@
 /* cmd_eval_engine.c - the two engines of `trainc eval`: the reference interpreter, and a library compiled into a temporary folder. */
 #include "eval_engine.h"
+#include "step_plan.h"
 #include "trainc.h"
 #include <dlfcn.h>
 #include <ftw.h>
@@ -109,7 +110,7 @@ static int plan_and_compile(const Options *o, Model *m, const char *folder, cons
     Plan plan = {0};
     PassOptions po = {.forward_only = true, .keep_outputs = true, .batch = m->batch, .micro_batch = m->micro_batch, .fuel = -1, .verbose = o->verbose,
         .optimizer = "sgd", .tensor_names = m->tensor_names, .tensor_values = m->tensor_values, .eval_values = m->eval_values, .n_tensors = m->n_tensors,
-        .output_names = m->output_names, .n_outputs = m->n_outputs, .packed_bytes = cpu_packed_bytes, .scratch_bytes = cpu_scratch_bytes};
+        .output_names = m->output_names, .n_outputs = m->n_outputs, .packed_bytes = cpu_packed_bytes, .scratch_bytes = library_scratch_bytes};
     PassContext ctx = {.g = m->graph, .plan = &plan, .arena = o->arena, .options = &po, .log = stderr};
     CodegenOptions co = {.name = name, .out_dir = folder, .cpu = o->cpu, .optimizer = "sgd", .loss = "none", .ignore_index = -100};
     char *full = realpath(o->model, NULL);

@@ -15,4 +15,6 @@ typedef struct PlannedStep {
  *   returns 0 or the exit status            owner  caller: step_free */
 int step_plan(PlannedStep *, const Options *, bool for_gpu, uint64_t budget);
 void step_free(PlannedStep *);
+/* library_scratch_bytes - PassOptions.scratch_bytes of the cpu target. */
+uint64_t library_scratch_bytes(const Graph *, Value contraction);
 #endif

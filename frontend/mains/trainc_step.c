@@ -32,7 +32,7 @@ static bool run_passes(PlannedStep *s, const Options *o, bool for_gpu) {
         .dump_dir = dump_dir(o), .fuel = fuel ? strtoll(fuel, NULL, 10) : -1,
         .tensor_names = s->model.tensor_names, .tensor_values = s->model.tensor_values, .eval_values = s->model.eval_values,
         .n_tensors = s->model.n_tensors, .output_names = s->model.output_names, .n_outputs = s->model.n_outputs,
-        .packed_bytes = for_gpu ? NULL : cpu_packed_bytes, .scratch_bytes = for_gpu ? NULL : cpu_scratch_bytes};
+        .packed_bytes = for_gpu ? NULL : cpu_packed_bytes, .scratch_bytes = for_gpu ? NULL : library_scratch_bytes};
     s->passes = (PassContext){.g = s->model.graph, .plan = &s->plan, .arena = o->arena, .options = &s->options, .log = stderr};
     return passes_run(&s->passes, NULL);
 }
