@@ -66,6 +66,8 @@ bool dims_bind(Import *);
 /* params.c: adds a state for every float initializer, with freeze and train rules applied. false
  * after diagnostics. */
 bool params_add(Import *);
+/* statistics.c: running statistics that the export itself has moved start afresh. */
+void statistics_restore(Import *);
 /* The Value of initializer i: its state, or a constant. 0 after a diagnostic. */
 Value params_value(Import *, uint32_t i);
 /* A Constant node's float tensor becomes a parameter where --train names its output. */

@@ -440,6 +440,7 @@ static bool import_all(Import *im) {
     is_valid &= dims_bind(im);
     is_valid &= params_add(im);
     if (!is_valid || diag_has_errors(im->g)) return false;
+    statistics_restore(im);
     if (!im->options->eval_only) walk(im, WALK_MICRO);
     if (!diag_has_errors(im->g)) walk(im, WALK_EVAL);
     list_tensors(im);

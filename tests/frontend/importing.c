@@ -88,6 +88,26 @@ Test(params, running_statistics_never_train) {
     model_free(&m);
 }
 
+Test(params, statistics_that_only_the_export_moved_start_afresh) {
+    Model m = import_good((ImportOptions){.path = MODEL("moved_once"), DIMS({"batch", 2})});
+    const State *mean = graph_state(m.graph, "mean"), *var = graph_state(m.graph, "var");
+    cr_assert(!mean->source.file && !mean->source.data && mean->fill == 0);
+    cr_assert(!var->source.file && !var->source.data && var->fill == 1);
+    cr_assert_eq(m.graph->diags.items[0].code, N_STATISTICS);
+    model_free(&m);
+}
+
+Test(params, trained_statistics_and_those_of_an_evaluation_stay) {
+    Model m = import_good((ImportOptions){.path = MODEL("trained"), DIMS({"batch", 2})});
+    cr_assert(graph_state(m.graph, "mean")->source.file &&
+              graph_state(m.graph, "var")->source.file);
+    model_free(&m);
+    m = import_good(
+        (ImportOptions){.path = MODEL("moved_once"), DIMS({"batch", 2}), .eval_only = true});
+    cr_assert(graph_state(m.graph, "mean")->source.file);
+    model_free(&m);
+}
+
 Test(params, what_the_exporter_marks_a_buffer_does_not_train) {
     Model m = import_good((ImportOptions){.path = MODEL("exporters"), DIMS({"batch", 2})});
     cr_assert(graph_state(m.graph, "p")->trains);

@@ -118,6 +118,15 @@ def training():
          [raw(n, np.ones(3, np.float32)) for n in ("scale", "bias", "mean", "var")], producer="pytorch")
 
 
+def statistics():
+    """running statistics as one batch moves them from 0 and 1, and as training leaves them"""
+    for name, mean, var in (("moved_once", 0.02, 0.93), ("trained", 0.3, 0.41)):
+        save(name, [node("BatchNormalization", ["x", "scale", "bias", "mean", "var"], ["y", "m", "v"], training_mode=1)],
+             [info("x", ["batch", 3, 2])], [info("y", ["batch", 3, 2])],
+             [raw("scale", np.ones(3, np.float32)), raw("bias", np.zeros(3, np.float32)), raw("mean", np.full(3, mean, np.float32)),
+              raw("var", np.full(3, var, np.float32))], producer="pytorch")
+
+
 def inputs():
     save("inputs", [node("Add", ["x", "bias"], ["a"]), node("Mul", ["y", "sr"], ["b"]), node("ReduceSum", ["b"], ["c"], keepdims=0), node("Add", ["a", "c"], ["out"])],
          [info("x", ["batch", "width"]), info("y", [None, "batch"]), info("sr", [])], [info("out", ["batch", "width"])],
@@ -150,5 +159,5 @@ def padding():
 
 if __name__ == "__main__":
     os.makedirs(FOLDER, exist_ok=True)
-    for make in (tiny, external_files, obstacles, fold, versions, inlining, training, inputs, exporters, padding):
+    for make in (tiny, external_files, obstacles, fold, versions, inlining, training, statistics, inputs, exporters, padding):
         make()
