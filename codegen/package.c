@@ -24,7 +24,7 @@ void package_pkg_config(Text *out, const CodegenOptions *o)
 {
     text_printf(out,
                 "folder=${pcfiledir}\nruntime=%s\n\nName: %s\nDescription: Training step of %s, compiled by trainc\nVersion: 0.1.0\n"
-                "Libs: -L${folder} -l%s -L${runtime} -ltrainc_runtime -fopenmp -lm -lpthread -ldl\nCflags: -I${folder} -I%s\n",
+                "Libs: ${folder}/lib%s.a ${runtime}/libtrainc_runtime.a -fopenmp -lm -lpthread -ldl\nCflags: -I${folder} -I%s\n",
                 folder_of(o->runtime_lib, out->arena), o->name, o->name, o->name, o->runtime_include);
 }
 

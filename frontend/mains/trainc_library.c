@@ -5,7 +5,7 @@
 #include "step_plan.h"
 #include "cpu_dnnl.h"
 
-enum { LEAST_FLOPS = 1 << 19 };      /* below this no kernel calls the library (codegen/target_c.c asks for twice as many) */
+enum { LEAST_FLOPS = 1 << 19 };      /* codegen/target_c.c asks for twice as many, and four times for products */
 
 static void copy_list(const Graph *g, Value v, AttrKey key, int64_t *to, int rank, int64_t otherwise) {
     uint32_t n = 0;
@@ -52,7 +52,7 @@ uint64_t library_scratch_bytes(const Graph *g, Value v) {
     if (!f32 || graph_type_at(g, v)->rank > 5) return 0;
     if (graph_op(g, v) != OP_dot) convolution_of(g, v, &c);
     else if (!product_of(g, v, &c)) return 0;
-    Onednn *o = flops_of(&c) < (c.kind == 0 ? 2 : 1) * LEAST_FLOPS ? NULL : onednn_open();
+    Onednn *o = flops_of(&c) < (c.kind == 0 ? 3 : 1) * LEAST_FLOPS ? NULL : onednn_open();
     uint64_t bytes = o ? onednn_scratch_query(o, &c) : 0;
     onednn_close(o);
     return bytes;
