@@ -33,6 +33,7 @@ typedef struct StepImages { const char *const *arch; const char *const *path; ui
 bool step_source_images(Text *, Arena *, const CodegenOptions *, StepImages *); /* sets images->bytes; false: one cannot be read */
 void step_source_program(Text *, const StepTable *const *tables, uint32_t n, const CodegenOptions *, const StepImages *);
 void step_source_kernels(Text *, const StepTable *, const CodegenOptions *, uint32_t part, uint32_t n_parts); /* C of a CPU plan */
+void step_source_kernel(Text *, const StepKernel *, const char *lib); /* one of them: NAME, and LIB_NAME for the runtime */
 void step_source_hip(Text *, const StepTable *);
 uint32_t step_files(const Graph *, Arena *, const char ***files); /* distinct weight files, in order of first use */
 
