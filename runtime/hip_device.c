@@ -187,9 +187,16 @@ static trainc_status load_code(HipDevice *d, Fail *f) {
     for (uint32_t i = 0; i < p->n_images; i++)
         if (arch_fits(d->arch, p->images[i].arch))
             return check(d, d->api.hipModuleLoadData(&d->module, p->images[i].bytes), "hipModuleLoadData", f);
-    if (!p->source)
-        return fail_set(f, TRAINC_DEVICE, "the library holds no code for %s", d->arch);
-    return compile_source(d, f);
+    char has[256] = "", why[512];
+    for (uint32_t i = 0; i < p->n_images; i++) {
+        size_t n = strlen(has);
+        snprintf(has + n, sizeof has - n, "%s%s", i ? ", " : "", p->images[i].arch);
+    }
+    trainc_status s = p->source ? compile_source(d, f) : fail_set(f, TRAINC_DEVICE, "it holds no source either");
+    if (s == TRAINC_OK)
+        return s;
+    snprintf(why, sizeof why, "%.500s", f->text);
+    return fail_set(f, s, "the library holds no code object for %s (it has %s), and its source cannot be compiled here: %s", d->arch, has, why);
 }
 
 /* ---------------------------------------------------------------- launches */
