@@ -1,7 +1,8 @@
 /* plan.h - what the passes decide and the code generators obey: which nodes form a kernel, in which order, at which byte.
  *
  * A Group is a set of nodes of one entry that become one kernel launch. Views, splats and iota belong to no group: they are
- * index maps that each reader inlines (a node may so be evaluated in several groups). Legal forms:
+ * index maps that each reader inlines. A cheap map may be a member of several groups, each of which computes it for itself.
+ * Legal forms:
  *   MAP       maps only; every out has as many elements as `dims`
  *   ROW       maps and reductions (sum prod rmax rmin); all reductions reduce the axes `axes` of the dims `dims`; every out has as many
  *             elements as `dims` ("full") or as `dims` with the axes at extent 1 ("row level"). softmax and layer norm are of this form

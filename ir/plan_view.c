@@ -1,7 +1,8 @@
 /* plan_view.c - chains of views over a stored value as strides.
  *
- * Such a chain is one affine map where every step keeps it so: transpose permutes strides, expand sets them to 0, slice scales and
- * shifts, reshape splits and merges axes whose strides fit together. */
+ * Such a chain is one affine map where every step keeps it so: transpose permutes strides, expand
+ * sets them to 0, slice scales and shifts, reshape splits and merges axes whose strides fit
+ * together. */
 #include "ir.h"
 #include <string.h>
 
@@ -21,7 +22,8 @@ bool type_is_dense(const Type *t, const int64_t *strides) {
     return true;
 }
 
-/* Splits one run of axes that together step evenly (`n` elements, innermost stride `step`) over the trailing axes of `to`. */
+/* Splits one run of axes that together step evenly (`n` elements, innermost stride `step`) over the
+ * trailing axes of `to`. */
 static bool split_run(const Type *to, int64_t *strides, int *axis, int64_t n, int64_t step) {
     while (*axis >= 0 && (n > 1 || to->dims[*axis] == 1)) {
         int64_t extent = to->dims[*axis];
@@ -68,7 +70,8 @@ static void slice_strides(const Graph *g, Value v, int64_t *offset, int64_t *str
     }
 }
 
-Value plan_view_affine(const Graph *g, const uint32_t *stored, Value v, int64_t *offset, int64_t strides[MAX_RANK]) {
+Value plan_view_affine(const Graph *g, const uint32_t *stored, Value v, int64_t *offset,
+                       int64_t strides[MAX_RANK]) {
     const Type *t = graph_type_at(g, v);
     if (stored[v]) {
         *offset = 0;

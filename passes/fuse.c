@@ -1,13 +1,16 @@
 /* fuse.c - groups the nodes of each entry into kernels.
  *
- * Every computed value begins as a group of its own; groups are then joined in rounds until nothing changes:
- *   absorb    a value whose every reader is in one group moves there: it is never stored. Row kernels before contraction epilogues on a CPU
- *             (a library's epilogue is a pass of its own there), after them on a GPU
- *   share     a value that is stored anyway is read where it is made; first of all what a reduction gives back to its rows
- *   siblings  reductions over the same memory; single elements
- * Each join is checked against the forms of plan.h (fuse_merge.c) and against cycles (fuse_quotient.c). Then values are sought that
- * are stored for a group which could compute them from what it reads anyway; those are inlined, and grouping starts over, once.
- * Linear in practice: a round is one loop over the reads, and the search for cycles is bounded. */
+ * Every computed value begins as a group of its own; groups are then joined in rounds until nothing
+ * changes. In an ABSORB round a value whose every reader is in one group moves there and is never
+ * stored: on a CPU into row kernels before contraction epilogues (a library's epilogue is a pass of
+ * its own there), on a GPU after them. In a SHARE round a value that is stored anyway is read where
+ * it is made; first of all what a reduction gives back to its rows. Then siblings: reductions over
+ * the same memory, and single elements. Each join is checked against the forms of plan.h
+ * (fuse_merge.c) and against cycles (fuse_quotient.c).
+ *
+ * Then values are sought that are stored for groups which could as well compute them; those become
+ * maps that every reader evaluates for itself, and grouping starts over, once. Linear in practice:
+ * a round is one loop over the reads, and the search for cycles is bounded. */
 #include "planning.h"
 #include <string.h>
 
@@ -16,7 +19,10 @@ enum { MAX_ROUNDS = 8, MAX_SIBLINGS = 8, CLONE_COST = 40, CLONE_NODES = 16, SMAL
 static Fuse *fuse_new(PassContext *ctx, EntryKind entry, const bool *inlined) {
     uint32_t n = ctx->g->n_nodes + 1;
     Fuse *f = arena_alloc(ctx->arena, sizeof *f);
-    *f = (Fuse){.g = ctx->g, .arena = ctx->arena, .entry = entry, .for_gpu = ctx->options && ctx->options->for_gpu};
+    *f = (Fuse){.g = ctx->g,
+                .arena = ctx->arena,
+                .entry = entry,
+                .for_gpu = ctx->options && ctx->options->for_gpu};
     f->live = graph_reachable(ctx->g, ctx->arena, entry);
     f->computed = arena_alloc(ctx->arena, n);
     f->stored = arena_alloc(ctx->arena, n);
@@ -31,17 +37,24 @@ static Fuse *fuse_new(PassContext *ctx, EntryKind entry, const bool *inlined) {
     f->groups = arena_alloc(ctx->arena, n * sizeof *f->groups);
     f->stamp = arena_alloc(ctx->arena, n * sizeof *f->stamp);
     f->held = arena_alloc(ctx->arena, n * sizeof *f->held);
-    f->region = arena_alloc(ctx->arena, 512 * sizeof *f->region);
+    f->region = arena_alloc(ctx->arena, FUSE_REGION * sizeof *f->region);
     if (inlined) memcpy(f->inlined, inlined, ctx->g->n_nodes);
     return f;
 }
 
 static FuseClass first_class(const Graph *g, Value v) {
     switch (op_info[graph_op(g, v)].lower) {
-    case LOWER_REDUCE: return is_row_reduction(g, v) ? FUSE_ROW : FUSE_ANCHOR;
-    case LOWER_CONTRACT: return FUSE_CONTRACT;
-    case LOWER_SCATTER: return FUSE_SCATTER;
-    case LOWER_LEAF: case LOWER_VIEW: case LOWER_MAP: case LOWER_MACRO: break;
+    case LOWER_REDUCE:
+        return is_row_reduction(g, v) ? FUSE_ROW : FUSE_ANCHOR;
+    case LOWER_CONTRACT:
+        return FUSE_CONTRACT;
+    case LOWER_SCATTER:
+        return FUSE_SCATTER;
+    case LOWER_LEAF:
+    case LOWER_VIEW:
+    case LOWER_MAP:
+    case LOWER_MACRO:
+        break;
     }
     return FUSE_MAP;
 }
@@ -53,9 +66,15 @@ static void begin_groups(Fuse *f) {
         FuseClass cls = first_class(f->g, v);
         f->level[v] = cls == FUSE_ROW ? LEVEL_ROW : LEVEL_FULL;
         f->repeat[v] = 1;
-        f->groups[v] = (FuseGroup){.cls = cls, .anchor = cls == FUSE_MAP ? 0 : v, .first = v, .last = v, .n_members = 1,
-                                   .n_reductions = cls == FUSE_ROW, .cost = node_cost(f->g, v),
-                                   .elems = type_elems(graph_type_at(f->g, v)), .ord = v};
+        f->groups[v] = (FuseGroup){.cls = cls,
+                                   .anchor = cls == FUSE_MAP ? 0 : v,
+                                   .first = v,
+                                   .last = v,
+                                   .n_members = 1,
+                                   .n_reductions = cls == FUSE_ROW,
+                                   .cost = node_cost(f->g, v),
+                                   .elems = type_elems(graph_type_at(f->g, v)),
+                                   .ord = v};
     }
 }
 
@@ -76,10 +95,14 @@ static bool round_wants(Fuse *f, const Read *r, Value p, Value c, Round round, b
     bool is_epilogue = f->groups[p].cls == FUSE_CONTRACT, from_row = f->groups[p].cls == FUSE_ROW;
     if (is_epilogue != epilogues) return false;
     switch (round) {
-    case ABSORB: return read_only_by(f, r->base, c);
-    case ABSORB_ROWS: return (from_row || f->groups[c].cls == FUSE_ROW) && read_only_by(f, r->base, c);
-    case SHARE_ROWS: return from_row && r->kind == READ_BCAST;
-    case SHARE: break;
+    case ABSORB:
+        return read_only_by(f, r->base, c);
+    case ABSORB_ROWS:
+        return (from_row || f->groups[c].cls == FUSE_ROW) && read_only_by(f, r->base, c);
+    case SHARE_ROWS:
+        return from_row && r->kind == READ_BCAST;
+    case SHARE:
+        break;
     }
     return true;
 }
@@ -101,7 +124,8 @@ static bool sweep(Fuse *f, Round round, bool epilogues) {
 }
 
 static void sweeps(Fuse *f, Round round, bool epilogues) {
-    for (int i = 0; i < MAX_ROUNDS && sweep(f, round, epilogues); i++) {}
+    for (int i = 0; i < MAX_ROUNDS && sweep(f, round, epilogues); i++) {
+    }
 }
 
 /* Row kernels among the readers of one value, each with the few before it. */
@@ -109,7 +133,8 @@ static void row_siblings(Fuse *f) {
     for (Value v = 1; v < f->g->n_nodes; v++) {
         Value before[MAX_SIBLINGS];
         uint32_t n = 0;
-        for (uint32_t i = f->first_reader[v]; (f->stored[v] || f->computed[v]) && i < f->first_reader[v + 1]; i++) {
+        for (uint32_t i = f->first_reader[v];
+             (f->stored[v] || f->computed[v]) && i < f->first_reader[v + 1]; i++) {
             Value c = fuse_find(f, f->readers[i].node);
             if (f->groups[c].cls != FUSE_ROW) continue;
             bool joined = false;
@@ -154,9 +179,14 @@ static void form_groups(Fuse *f) {
     scalar_siblings(f);
 }
 
-/* ---------------------------------------------------------------- values cheaper computed again than stored */
+/* ---------------------------------------------------------------- values cheaper computed again
+ * than stored */
 
-typedef struct Cone { Value maps[CLONE_NODES], bases[CLONE_NODES]; uint32_t n_maps, n_bases, cost; bool legal; } Cone;
+typedef struct Cone {
+    Value maps[CLONE_NODES], bases[CLONE_NODES];
+    uint32_t n_maps, n_bases, cost;
+    bool legal;
+} Cone;
 
 static int64_t elems_of(const Fuse *f, Value v) { return type_elems(graph_type_at(f->g, v)); }
 static uint64_t bytes_of(const Fuse *f, Value v) { return type_bytes(graph_type_at(f->g, v)); }
@@ -167,7 +197,8 @@ static bool is_listed(const Value *list, uint32_t n, Value v) {
     return false;
 }
 
-/* The maps above v down to what lies in memory or will, is made by no map, or is small beside `of`. */
+/* The maps above v down to what lies in memory or will, is made by no map, or is small beside `of`.
+ */
 static void cone_add(Fuse *f, Cone *cone, Value v, Value of, const bool *inlined) {
     if (is_listed(cone->maps, cone->n_maps, v)) return;
     if (cone->n_maps == CLONE_NODES || op_info[graph_op(f->g, v)].lower != LOWER_MAP) {
@@ -180,12 +211,17 @@ static void cone_add(Fuse *f, Cone *cone, Value v, Value of, const bool *inlined
         const Read *r = &f->reads[i];
         bool small = elems_of(f, r->base) * SMALL_PART <= elems_of(f, of);
         bool is_out = f->computed[r->base] && !inlined[r->base] && fuse_is_out(f, r->base);
-        bool is_base = small || is_out || f->stored[r->base] || f->forced[r->base] || op_info[graph_op(f->g, r->base)].lower != LOWER_MAP;
+        bool is_base = small || is_out || f->stored[r->base] || f->forced[r->base] ||
+                       op_info[graph_op(f->g, r->base)].lower != LOWER_MAP;
         if (is_listed(cone->bases, cone->n_bases, r->base)) continue;
-        if (f->is_updated[r->base]) cone->legal = false; /* must not be read late */
-        else if (is_base ? cone->n_bases == CLONE_NODES : r->kind != READ_SAME) cone->legal = false;
-        else if (is_base) cone->bases[cone->n_bases++] = r->base;
-        else cone_add(f, cone, r->base, of, inlined);
+        if (f->is_updated[r->base])
+            cone->legal = false; /* must not be read late */
+        else if (is_base ? cone->n_bases == CLONE_NODES : r->kind != READ_SAME)
+            cone->legal = false;
+        else if (is_base)
+            cone->bases[cone->n_bases++] = r->base;
+        else
+            cone_add(f, cone, r->base, of, inlined);
     }
 }
 
@@ -209,13 +245,15 @@ static bool reads_directly(Fuse *f, Value group, Value base, const Cone *cone) {
     return false;
 }
 
-/* Groups that read map v of the cone must do so element by element and, where `need` says so, read all large bases themselves. */
+/* Groups that read map v of the cone must do so element by element and, where `need` says so, read
+ * all large bases themselves. */
 static bool readers_fit(Fuse *f, Value v, const Cone *cone, bool need) {
     Value own = fuse_find(f, v);
     for (uint32_t i = f->first_reader[v]; i < f->first_reader[v + 1]; i++) {
         Value c = fuse_find(f, f->readers[i].node);
         if (c == own) continue;
-        if (f->reads[f->readers[i].read].kind != READ_SAME || f->groups[c].cls == FUSE_SCATTER) return false;
+        if (f->reads[f->readers[i].read].kind != READ_SAME || f->groups[c].cls == FUSE_SCATTER)
+            return false;
         for (uint32_t b = 0; need && b < cone->n_bases; b++) {
             bool small = elems_of(f, cone->bases[b]) * SMALL_PART <= elems_of(f, cone->maps[0]);
             if (!small && !reads_directly(f, c, cone->bases[b], cone)) return false;
@@ -225,20 +263,23 @@ static bool readers_fit(Fuse *f, Value v, const Cone *cone, bool need) {
 }
 
 static bool cone_of(Fuse *f, Value v, Cone *cone, const bool *inlined) {
-    if (!f->computed[v] || f->forced[v] || f->level[v] != LEVEL_FULL || !fuse_is_out(f, v)) return false;
+    if (!f->computed[v] || f->forced[v] || f->level[v] != LEVEL_FULL || !fuse_is_out(f, v))
+        return false;
     *cone = (Cone){.legal = true};
     cone_add(f, cone, v, v, inlined);
     return cone->legal && cone->cost <= CLONE_COST;
 }
 
-/* Is v, stored for other groups, better computed again there? Where they read its bases anyway; or it has one large base, no larger
- * than itself, that is stored anyway or stands for several such values: what is kept in memory is then no more, and v is not written. */
+/* Is v, stored for other groups, better computed again there? Where they read its bases anyway; or
+ * it has one large base, no larger than itself, that is stored anyway or stands for several such
+ * values: what is kept in memory is then no more, and v is not written. */
 static bool clone(Fuse *f, Value v, const uint16_t *votes, bool *inlined) {
     Cone cone;
     if (!cone_of(f, v, &cone, inlined)) return false;
     uint32_t n_big;
     Value big = big_base(f, &cone, v, &n_big);
-    bool stands_for = big && bytes_of(f, big) <= bytes_of(f, v) && (f->stored[big] || fuse_is_out(f, big) || votes[big] > 1);
+    bool stands_for = big && bytes_of(f, big) <= bytes_of(f, v) &&
+                      (f->stored[big] || fuse_is_out(f, big) || votes[big] > 1);
     for (uint32_t i = 0; i < cone.n_maps; i++)
         if (!readers_fit(f, cone.maps[i], &cone, !stands_for && n_big)) return false;
     for (uint32_t i = 0; i < cone.n_maps; i++) inlined[cone.maps[i]] = true;
@@ -270,19 +311,24 @@ static void fuse_entry(PassContext *ctx, EntryKind e) {
     fuse_copies(ctx, e);
 }
 
-/* A state that becomes another one which is itself overwritten (two that change places): behind a view it is a value that a group may
- * keep until both are read. */
+/* A state that becomes another one which is itself overwritten (two that change places): behind a
+ * view it is a value that a group may keep until both are read. */
 static void detach_moving_states(Graph *g, EntryKind e) {
     for (uint32_t i = 0; i < g->entries[e].n; i++) {
         Root *r = &g->entries[e].roots[i];
-        if (!r->is_update || graph_op(g, r->value) != OP_state || !graph_root(g, e, true, attr_s(g, r->value, A_NAME))) continue;
-        if (!root_is_idle(g, r)) r->value = graph_emit(g, OP_reshape, &r->value, 1, 0, graph_node(g, r->value)->type);
+        if (!r->is_update || graph_op(g, r->value) != OP_state ||
+            !graph_root(g, e, true, attr_s(g, r->value, A_NAME)))
+            continue;
+        if (!root_is_idle(g, r))
+            r->value = graph_emit(g, OP_reshape, &r->value, 1, 0, graph_node(g, r->value)->type);
     }
 }
 
 bool pass_fuse(PassContext *ctx) {
     for (int e = 0; e < N_ENTRIES; e++) detach_moving_states(ctx->g, (EntryKind)e);
-    Plan *plan = ctx->plan ? ctx->plan : arena_alloc(ctx->arena, sizeof *plan); /* the caller's, where it gave one */
+    Plan *plan = ctx->plan
+                     ? ctx->plan
+                     : arena_alloc(ctx->arena, sizeof *plan); /* the caller's, where it gave one */
     *plan = (Plan){.groups = NULL};
     plan->batch = ctx->options->batch;
     plan->micro_batch = ctx->options->micro_batch;

@@ -1,8 +1,10 @@
-/* fuse_emit.c - the groups that fuse formed, as the plan's; and COPY groups for roots that no group stores in place.
+/* fuse_emit.c - the groups that fuse formed, as the plan's; and COPY groups for roots that no group
+ * stores in place.
  *
- * A value has one home: the buffer of a root where it may be stored there directly, else an internal one. An update root may be the
- * home where every group that reads the old state can run before the group that makes the new one, and that group itself reads
- * the state at the element it writes; all other roots are copies at the end of the entry. */
+ * A value has one home: the buffer of a root where it may be stored there directly, else an
+ * internal one. An update root may be the home where every group that reads the old state can run
+ * before the group that makes the new one, and that group itself reads the state at the element it
+ * writes; all other roots are copies at the end of the entry. */
 #include "planning.h"
 #include <assert.h>
 #include <stdlib.h>
@@ -96,7 +98,10 @@ static void emit_group(Fuse *f, Value rep, Group *group, uint32_t hold, Value *s
     }
 }
 
-typedef struct Placed { uint32_t ord; Value group; } Placed;
+typedef struct Placed {
+    uint32_t ord;
+    Value group;
+} Placed;
 static int by_ord(const void *a, const void *b) {
     uint32_t x = ((const Placed *)a)->ord, y = ((const Placed *)b)->ord;
     return x < y ? -1 : x > y;
@@ -107,31 +112,40 @@ void fuse_emit(Fuse *f, Plan *plan) {
     Placed *placed = arena_alloc(f->arena, sizeof *placed * (n_nodes + 1));
     Value *scratch = arena_alloc(f->arena, sizeof *scratch * (n_nodes + 1));
     for (Value v = 1; v < n_nodes; v++)
-        if (f->computed[v] && fuse_find(f, v) == v && has_out(f, &f->groups[v])) placed[n++] = (Placed){f->groups[v].ord, v};
+        if (f->computed[v] && fuse_find(f, v) == v && has_out(f, &f->groups[v]))
+            placed[n++] = (Placed){f->groups[v].ord, v};
     qsort(placed, n, sizeof *placed, by_ord);
-    for (uint32_t i = 0; i < n; i++) emit_group(f, placed[i].group, &plan->groups[plan->n_groups++], i + 1, scratch);
+    for (uint32_t i = 0; i < n; i++)
+        emit_group(f, placed[i].group, &plan->groups[plan->n_groups++], i + 1, scratch);
 }
 
 /* ---------------------------------------------------------------- roots */
 
-typedef struct Edge { uint32_t to, next; } Edge;
-typedef struct Homes {                     /* the groups of one entry as a graph, with the orders that updates in place ask for */
+typedef struct Edge {
+    uint32_t to, next;
+} Edge;
+typedef struct Homes { /* the groups of one entry as a graph, with the orders that updates in place
+                          ask for */
     const Graph *g;
     Plan *plan;
     Arena *arena;
     EntryKind entry;
     bool for_gpu;
-    uint32_t first, n;                     /* its groups */
-    uint32_t *maker;                       /* per Value: 1 + group */
-    uint32_t *head; Edge *edges; uint32_t n_edges, cap_edges;
-    GroupRead **reads; uint32_t *n_reads;
-    bool *claimed;                         /* per Value: has a home at a root */
+    uint32_t first, n; /* its groups */
+    uint32_t *maker;   /* per Value: 1 + group */
+    uint32_t *head;
+    Edge *edges;
+    uint32_t n_edges, cap_edges;
+    GroupRead **reads;
+    uint32_t *n_reads;
+    bool *claimed; /* per Value: has a home at a root */
 } Homes;
 
 static void add_edge(Homes *h, uint32_t from, uint32_t to) {
     if (h->n_edges == h->cap_edges) {
         uint32_t cap = h->cap_edges * 2 + 64;
-        h->edges = arena_grow(h->arena, h->edges, sizeof *h->edges * h->n_edges, sizeof *h->edges * cap);
+        h->edges =
+            arena_grow(h->arena, h->edges, sizeof *h->edges * h->n_edges, sizeof *h->edges * cap);
         h->cap_edges = cap;
     }
     h->edges[h->n_edges] = (Edge){to, h->head[from]};
@@ -142,9 +156,11 @@ static void homes_init(Homes *h) {
     const Graph *g = h->g;
     bool *stored = plan_stored(g, h->plan, h->entry, h->arena);
     for (uint32_t i = 0; i < h->n; i++)
-        for (uint32_t k = 0; k < h->plan->groups[h->first + i].n_outs; k++) h->maker[h->plan->groups[h->first + i].outs[k]] = i + 1;
+        for (uint32_t k = 0; k < h->plan->groups[h->first + i].n_outs; k++)
+            h->maker[h->plan->groups[h->first + i].outs[k]] = i + 1;
     for (uint32_t i = 0; i < h->n; i++) {
-        h->reads[i] = group_reads(g, stored, &h->plan->groups[h->first + i], h->arena, &h->n_reads[i]);
+        h->reads[i] =
+            group_reads(g, stored, &h->plan->groups[h->first + i], h->arena, &h->n_reads[i]);
         for (uint32_t k = 0; k < h->n_reads[i]; k++)
             if (h->maker[h->reads[i][k].value]) add_edge(h, h->maker[h->reads[i][k].value] - 1, i);
     }
@@ -173,15 +189,25 @@ static bool is_state(const Graph *g, Value v, const char *name) {
     return graph_op(g, v) == OP_state && !strcmp(attr_s(g, v, A_NAME), name);
 }
 
-/* May the maker read the state that it overwrites with v? At the element that it writes, and only where nothing rereads it. */
+/* May the maker read the state that it overwrites with v? At the element that it writes, and only
+ * where nothing rereads it. */
 static bool reads_in_step(const Homes *h, const Group *group, Value v, const GroupRead *r) {
-    if (!r->same_element || type_elems(graph_type_at(h->g, r->value)) != type_elems(graph_type_at(h->g, v))) return false;
+    if (!r->same_element ||
+        type_elems(graph_type_at(h->g, r->value)) != type_elems(graph_type_at(h->g, v)))
+        return false;
     switch (group->kind) {
-    case GROUP_MAP: return true;
-    case GROUP_REDUCE: return true;
-    case GROUP_ROW: return type_elems(graph_type_at(h->g, v)) != type_elems(&group->dims);
-    case GROUP_CONTRACT: return h->for_gpu;
-    case GROUP_SCATTER: case GROUP_COPY: case N_GROUP_KINDS: break;
+    case GROUP_MAP:
+        return true;
+    case GROUP_REDUCE:
+        return true;
+    case GROUP_ROW:
+        return type_elems(graph_type_at(h->g, v)) != type_elems(&group->dims);
+    case GROUP_CONTRACT:
+        return h->for_gpu;
+    case GROUP_SCATTER:
+    case GROUP_COPY:
+    case N_GROUP_KINDS:
+        break;
     }
     return false;
 }
@@ -191,18 +217,22 @@ static bool update_in_place(Homes *h, const Root *r) {
     uint32_t at = h->maker[r->value] - 1;
     const State *s = graph_state(h->g, r->name);
     const Type *t = graph_type_at(h->g, r->value);
-    if (!s || h->g->types[s->type].dtype != t->dtype || type_elems(&h->g->types[s->type]) != type_elems(t)) return false;
+    if (!s || h->g->types[s->type].dtype != t->dtype ||
+        type_elems(&h->g->types[s->type]) != type_elems(t))
+        return false;
     uint32_t before = h->n_edges;
     for (uint32_t i = 0; i < h->n; i++)
         for (uint32_t k = 0; k < h->n_reads[i]; k++) {
             const GroupRead *read = &h->reads[i][k];
             if (!is_state(h->g, read->value, r->name)) continue;
-            bool fits = i == at ? reads_in_step(h, &h->plan->groups[h->first + i], r->value, read) : !leads_to(h, at, i);
+            bool fits = i == at ? reads_in_step(h, &h->plan->groups[h->first + i], r->value, read)
+                                : !leads_to(h, at, i);
             if (!fits) {
                 while (h->n_edges > before) { /* forget what was added for this root */
                     h->n_edges--;
                     for (uint32_t from = 0; from < h->n; from++)
-                        if (h->head[from] == h->n_edges + 1) h->head[from] = h->edges[h->n_edges].next;
+                        if (h->head[from] == h->n_edges + 1)
+                            h->head[from] = h->edges[h->n_edges].next;
                 }
                 return false;
             }
@@ -214,7 +244,11 @@ static bool update_in_place(Homes *h, const Root *r) {
 static void emit_copy(Homes *h, uint32_t root) {
     Value v = h->g->entries[h->entry].roots[root].value;
     Group *group = &h->plan->groups[h->plan->n_groups++];
-    *group = (Group){.kind = GROUP_COPY, .entry = h->entry, .dims = *graph_type_at(h->g, v), .root = root + 1, .n_nodes = 1};
+    *group = (Group){.kind = GROUP_COPY,
+                     .entry = h->entry,
+                     .dims = *graph_type_at(h->g, v),
+                     .root = root + 1,
+                     .n_nodes = 1};
     group->nodes = arena_alloc(h->arena, sizeof *group->nodes);
     group->nodes[0] = v;
 }
@@ -224,7 +258,12 @@ void fuse_copies(PassContext *ctx, EntryKind e) {
     uint32_t first = 0, n_nodes = ctx->g->n_nodes;
     while (first < ctx->plan->n_groups && ctx->plan->groups[first].entry != e) first++;
     uint32_t n = ctx->plan->n_groups - first;
-    Homes h = {.g = ctx->g, .plan = ctx->plan, .arena = ctx->arena, .entry = e, .first = first, .n = n,
+    Homes h = {.g = ctx->g,
+               .plan = ctx->plan,
+               .arena = ctx->arena,
+               .entry = e,
+               .first = first,
+               .n = n,
                .for_gpu = ctx->options && ctx->options->for_gpu};
     h.maker = arena_alloc(h.arena, sizeof *h.maker * n_nodes);
     h.head = arena_alloc(h.arena, sizeof *h.head * (n + 1));

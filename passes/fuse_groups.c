@@ -1,4 +1,5 @@
-/* fuse_groups.c - what later passes ask of groups: which stored values they read, and at which root a value is at home. */
+/* fuse_groups.c - what later passes ask of groups: which stored values they read, and at which root
+ * a value is at home. */
 #include "planning.h"
 #include <string.h>
 
@@ -6,12 +7,14 @@ bool *plan_stored(const Graph *g, const Plan *plan, EntryKind e, Arena *arena) {
     bool *stored = arena_alloc(arena, g->n_nodes);
     for (Value v = 1; v < g->n_nodes; v++) stored[v] = leaf_in_memory(g, v);
     for (uint32_t i = 0; i < plan->n_groups; i++)
-        for (uint32_t k = 0; plan->groups[i].entry == e && k < plan->groups[i].n_outs; k++) stored[plan->groups[i].outs[k]] = true;
+        for (uint32_t k = 0; plan->groups[i].entry == e && k < plan->groups[i].n_outs; k++)
+            stored[plan->groups[i].outs[k]] = true;
     return stored;
 }
 
 bool root_is_idle(const Graph *g, const Root *r) {
-    return r->is_update && graph_op(g, r->value) == OP_state && !strcmp(attr_s(g, r->value, A_NAME), r->name);
+    return r->is_update && graph_op(g, r->value) == OP_state &&
+           !strcmp(attr_s(g, r->value, A_NAME), r->name);
 }
 
 uint32_t *plan_home_roots(const Graph *g, const Plan *plan, EntryKind e, Arena *arena) {
@@ -19,7 +22,8 @@ uint32_t *plan_home_roots(const Graph *g, const Plan *plan, EntryKind e, Arena *
     uint32_t *home = arena_alloc(arena, sizeof *home * g->n_nodes);
     bool *copied = arena_alloc(arena, entry->n + 1);
     for (uint32_t i = 0; i < plan->n_groups; i++)
-        if (plan->groups[i].entry == e && plan->groups[i].root) copied[plan->groups[i].root - 1] = true;
+        if (plan->groups[i].entry == e && plan->groups[i].root)
+            copied[plan->groups[i].root - 1] = true;
     for (uint32_t i = 0; i < entry->n; i++)
         if (!copied[i] && !root_is_idle(g, &entry->roots[i])) home[entry->roots[i].value] = i + 1;
     return home;
@@ -27,9 +31,20 @@ uint32_t *plan_home_roots(const Graph *g, const Plan *plan, EntryKind e, Arena *
 
 /* ---------------------------------------------------------------- reads */
 
-/* A small open hash of (value, how it is read), so that a group costs what it reads and not the size of the graph. */
-typedef struct Seen { Value value; uint8_t ways; } Seen; /* ways: 1 same element, 2 otherwise */
-typedef struct Reads { const Graph *g; const bool *stored; const Group *group; Arena *arena; Seen *seen; uint32_t n, cap; } Reads;
+/* A small open hash of (value, how it is read), so that a group costs what it reads and not the
+ * size of the graph. */
+typedef struct Seen {
+    Value value;
+    uint8_t ways;
+} Seen; /* ways: 1 same element, 2 otherwise */
+typedef struct Reads {
+    const Graph *g;
+    const bool *stored;
+    const Group *group;
+    Arena *arena;
+    Seen *seen;
+    uint32_t n, cap;
+} Reads;
 
 static Seen *seen_slot(Seen *seen, uint32_t cap, Value v) {
     uint32_t i = v * 2654435761u & (cap - 1);
@@ -68,7 +83,8 @@ static void read_down(Reads *r, Value v, uint8_t way, bool is_start) {
     const Graph *g = r->g;
     LowerClass l = op_info[graph_op(g, v)].lower;
     if (l != LOWER_MAP && graph_op(g, v) != OP_reshape) way = 2;
-    for (uint32_t i = 0; i < graph_node(g, v)->n_operands; i++) read_down(r, graph_operand(g, v, i), way, false);
+    for (uint32_t i = 0; i < graph_node(g, v)->n_operands; i++)
+        read_down(r, graph_operand(g, v, i), way, false);
 }
 
 static void sort_reads(GroupRead *reads, uint32_t n) {
@@ -80,7 +96,8 @@ static void sort_reads(GroupRead *reads, uint32_t n) {
         }
 }
 
-GroupRead *group_reads(const Graph *g, const bool *stored, const Group *group, Arena *arena, uint32_t *n) {
+GroupRead *group_reads(const Graph *g, const bool *stored, const Group *group, Arena *arena,
+                       uint32_t *n) {
     Reads r = {g, stored, group, arena, arena_alloc(arena, sizeof(Seen) * 64), 0, 64};
     if (group->kind == GROUP_COPY) {
         *n = stored[group->nodes[0]];
@@ -93,7 +110,8 @@ GroupRead *group_reads(const Graph *g, const bool *stored, const Group *group, A
     *n = 0;
     for (uint32_t i = 0; i < r.cap; i++) {
         const Seen *s = &r.seen[i];
-        if (s->value && stored[s->value] && !is_own_out(&r, s->value)) reads[(*n)++] = (GroupRead){s->value, s->ways == 1};
+        if (s->value && stored[s->value] && !is_own_out(&r, s->value))
+            reads[(*n)++] = (GroupRead){s->value, s->ways == 1};
     }
     sort_reads(reads, *n);
     return reads;

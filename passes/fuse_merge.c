@@ -1,11 +1,21 @@
-/* fuse_merge.c - may two groups become one kernel? The forms of plan.h, as one question asked of pairs.
+/* fuse_merge.c - may two groups become one kernel? The forms of plan.h, as one question asked of
+ * pairs.
  *
- * Every member has a level in its group's space: FULL, ROW or OFF. The group with a reduction or anchor gives the space; the other
- * one, maps alone, enters it at the level that the reads between the two imply, and all of them must imply the same one. OFF members
- * are evaluated wherever they are read, so they have no readers elsewhere and must be cheap or be read about once. */
+ * Every member has a level in its group's space: FULL, ROW or OFF. The group with a reduction or
+ * anchor gives the space; the other one, maps alone, enters it at the level that the reads between
+ * the two imply, and all of them must imply the same one. OFF members are evaluated wherever they
+ * are read, so they have no readers elsewhere and must be cheap or be read about once. */
 #include "planning.h"
 
-enum { MAX_MEMBERS = 192, MAX_READS = 48, CHEAP_COST = 4, CHEAP_SCALAR = 8, CHEAP_LOADS = 2, FEW_ROWS = 8, SMALL = 16384 };
+enum {
+    MAX_MEMBERS = 192,
+    MAX_READS = 48,
+    CHEAP_COST = 4,
+    CHEAP_SCALAR = 8,
+    CHEAP_LOADS = 2,
+    FEW_ROWS = 8,
+    SMALL = 16384
+};
 
 bool is_row_reduction(const Graph *g, Value v) {
     OpCode op = graph_op(g, v);
@@ -13,15 +23,21 @@ bool is_row_reduction(const Graph *g, Value v) {
     return type_elems(graph_type_at(g, v)) != type_elems(graph_type_at(g, graph_operand(g, v, 0)));
 }
 
-static const Type *row_dims(const Fuse *f, const FuseGroup *d) { return graph_type_at(f->g, graph_operand(f->g, d->anchor, 0)); }
-static const Type *row_result(const Fuse *f, const FuseGroup *d) { return graph_type_at(f->g, d->anchor); }
-
-static bool same_rows(const Fuse *f, const FuseGroup *a, const FuseGroup *b) {
-    return dims_equal(row_dims(f, a), row_dims(f, b)) && dims_equal(row_result(f, a), row_result(f, b));
+static const Type *row_dims(const Fuse *f, const FuseGroup *d) {
+    return graph_type_at(f->g, graph_operand(f->g, d->anchor, 0));
+}
+static const Type *row_result(const Fuse *f, const FuseGroup *d) {
+    return graph_type_at(f->g, d->anchor);
 }
 
-/* May full-size values be stored by the row kernel? Where the reduced axes are the innermost ones and there are rows enough. In apply a
- * single row is a gradient's norm: no update shall hang on it. */
+static bool same_rows(const Fuse *f, const FuseGroup *a, const FuseGroup *b) {
+    return dims_equal(row_dims(f, a), row_dims(f, b)) &&
+           dims_equal(row_result(f, a), row_result(f, b));
+}
+
+/* May full-size values be stored by the row kernel? Where the reduced axes are the innermost ones
+ * and there are rows enough. In apply a single row is a gradient's norm: no update shall hang on
+ * it. */
 static bool stores_full(const Fuse *f, const FuseGroup *d) {
     if (d->cls != FUSE_ROW) return true;
     const Type *t = row_dims(f, d), *r = row_result(f, d);
@@ -37,7 +53,8 @@ static bool stores_full(const Fuse *f, const FuseGroup *d) {
 }
 
 static bool is_row_expand(const Fuse *f, const FuseGroup *d, Value expand) {
-    return d->cls == FUSE_ROW && expand && dims_equal(graph_type_at(f->g, expand), row_dims(f, d)) &&
+    return d->cls == FUSE_ROW && expand &&
+           dims_equal(graph_type_at(f->g, expand), row_dims(f, d)) &&
            dims_equal(graph_type_at(f->g, graph_operand(f->g, expand, 0)), row_result(f, d));
 }
 
@@ -47,13 +64,19 @@ static bool is_row_expand(const Fuse *f, const FuseGroup *d, Value expand) {
 static Level level_read(const Fuse *f, const FuseGroup *d, Value c, const Read *r) {
     LowerClass l = op_info[graph_op(f->g, c)].lower;
     bool reduces = l == LOWER_REDUCE && d->cls == FUSE_ROW;
-    if ((l == LOWER_REDUCE && !reduces) || l == LOWER_CONTRACT || f->level[c] == LEVEL_OFF) return LEVEL_OFF;
+    if ((l == LOWER_REDUCE && !reduces) || l == LOWER_CONTRACT || f->level[c] == LEVEL_OFF)
+        return LEVEL_OFF;
     Level at = reduces ? LEVEL_FULL : (Level)f->level[c];
     if (r->kind == READ_SAME) return at;
-    return r->kind == READ_BCAST && at == LEVEL_FULL && is_row_expand(f, d, r->by) ? LEVEL_ROW : LEVEL_OFF;
+    return r->kind == READ_BCAST && at == LEVEL_FULL && is_row_expand(f, d, r->by) ? LEVEL_ROW
+                                                                                   : LEVEL_OFF;
 }
 
-typedef struct Fit { bool legal, any; Level level; double evals; } Fit;
+typedef struct Fit {
+    bool legal, any;
+    Level level;
+    double evals;
+} Fit;
 
 static void fit_level(Fit *fit, Level level) {
     if (fit->any && fit->level != level) fit->legal = false;
@@ -86,9 +109,13 @@ static Fit fit_consumer(Fuse *f, Value d, Value m) {
             const Read *r = &f->reads[i];
             if (!f->computed[r->base] || fuse_find(f, r->base) != d) continue;
             Level at = (Level)f->level[r->base];
-            bool broadcasts = r->kind == READ_BCAST && at == LEVEL_ROW && is_row_expand(f, dg, r->by);
-            if (f->level[c] != LEVEL_FULL || at == LEVEL_OFF || (r->kind != READ_SAME && !broadcasts)) fit.legal = false;
-            else fit_level(&fit, broadcasts ? LEVEL_FULL : at);
+            bool broadcasts =
+                r->kind == READ_BCAST && at == LEVEL_ROW && is_row_expand(f, dg, r->by);
+            if (f->level[c] != LEVEL_FULL || at == LEVEL_OFF ||
+                (r->kind != READ_SAME && !broadcasts))
+                fit.legal = false;
+            else
+                fit_level(&fit, broadcasts ? LEVEL_FULL : at);
         }
     return fit;
 }
@@ -99,7 +126,9 @@ static bool fit_rows(Fuse *f, Value p, Value c) {
         for (uint32_t i = f->first_read[v]; i < f->first_read[v + 1]; i++) {
             Value base = f->reads[i].base;
             if (!f->computed[base] || fuse_find(f, base) != p) continue;
-            if (f->level[base] == LEVEL_OFF || level_read(f, &f->groups[c], v, &f->reads[i]) != (Level)f->level[base]) return false;
+            if (f->level[base] == LEVEL_OFF ||
+                level_read(f, &f->groups[c], v, &f->reads[i]) != (Level)f->level[base])
+                return false;
         }
     return true;
 }
@@ -126,7 +155,8 @@ static bool any_full_out(Fuse *f, Value in, Value a, Value b) {
     return false;
 }
 
-/* A row kernel cannot overwrite a state element by element: it may read it again in a later loop. */
+/* A row kernel cannot overwrite a state element by element: it may read it again in a later loop.
+ */
 static bool updates_full(Fuse *f, Value in) {
     for (Value v = f->groups[in].first; v; v = f->next[v])
         if (f->level[v] == LEVEL_FULL && f->updates[v]) return true;
@@ -172,7 +202,8 @@ static bool cheap_off(Fuse *f, Value m, Value d, const Fit *fit) {
     return mg->cost <= limit && n_loads(f, m, m) <= CHEAP_LOADS;
 }
 
-/* A library leaves the raw product in an out of the group; a state that is updated in place must not be read behind it. */
+/* A library leaves the raw product in an out of the group; a state that is updated in place must
+ * not be read behind it. */
 static bool reads_updated_state(Fuse *f, Value m) {
     for (Value v = f->groups[m].first; v; v = f->next[v])
         for (uint32_t i = f->first_read[v]; i < f->first_read[v + 1]; i++)
@@ -183,7 +214,9 @@ static bool reads_updated_state(Fuse *f, Value m) {
 /* ---------------------------------------------------------------- merging */
 
 static void enter(Fuse *f, Value m, const Fit *fit) {
-    double factor = fit->level == LEVEL_OFF ? fit->evals / (double)(f->groups[m].elems ? f->groups[m].elems : 1) : 1;
+    double factor = fit->level == LEVEL_OFF
+                        ? fit->evals / (double)(f->groups[m].elems ? f->groups[m].elems : 1)
+                        : 1;
     for (Value v = f->groups[m].first; v; v = f->next[v]) {
         if (f->level[v] != LEVEL_OFF) f->level[v] = (uint8_t)fit->level;
         f->repeat[v] = (float)(f->repeat[v] * factor);
@@ -224,8 +257,11 @@ bool fuse_merge(Fuse *f, Value p, Value c) {
         Fit fit = fit_consumer(f, p, c);
         return join_maps(f, c, p, &fit);
     }
-    if (pc != FUSE_ROW || cc != FUSE_ROW || !same_rows(f, &f->groups[p], &f->groups[c]) || !fit_rows(f, p, c)) return false;
-    if (!stores_full(f, &f->groups[p]) && (any_full_out(f, p, p, c) || any_full_out(f, c, p, c))) return false;
+    if (pc != FUSE_ROW || cc != FUSE_ROW || !same_rows(f, &f->groups[p], &f->groups[c]) ||
+        !fit_rows(f, p, c))
+        return false;
+    if (!stores_full(f, &f->groups[p]) && (any_full_out(f, p, p, c) || any_full_out(f, c, p, c)))
+        return false;
     if (!within_limits(f, p, c) || !fuse_can_join(f, p, c)) return false;
     join(f, p, c);
     return true;
@@ -234,14 +270,16 @@ bool fuse_merge(Fuse *f, Value p, Value c) {
 static bool shares_a_read(Fuse *f, Value a, Value b) {
     f->now += N_READ_KINDS;
     for (Value v = f->groups[a].first; v; v = f->next[v])
-        for (uint32_t i = f->first_read[v]; i < f->first_read[v + 1]; i++) f->stamp[f->reads[i].base] = f->now;
+        for (uint32_t i = f->first_read[v]; i < f->first_read[v + 1]; i++)
+            f->stamp[f->reads[i].base] = f->now;
     for (Value v = f->groups[b].first; v; v = f->next[v])
         for (uint32_t i = f->first_read[v]; i < f->first_read[v + 1]; i++)
             if (f->stamp[f->reads[i].base] == f->now) return true;
     return false;
 }
 
-/* Groups that do not read each other: reductions of one space that read the same memory, and single elements. */
+/* Groups that do not read each other: reductions of one space that read the same memory, and single
+ * elements. */
 bool fuse_merge_siblings(Fuse *f, Value a, Value b) {
     const FuseGroup *x = &f->groups[a], *y = &f->groups[b];
     if (x->cls != y->cls || x->elems != y->elems) return false;

@@ -1,8 +1,10 @@
-/* fuse_reads.c - which nodes are computed, which are memory, which are mere index maps; and who reads what, through views.
+/* fuse_reads.c - which nodes are computed, which are memory, which are mere index maps; and who
+ * reads what, through views.
  *
- * Views, splats, iota, random and step scalars are never computed by themselves: a read goes through them to its bases. So do
- * maps that every reader evaluates for itself. A view that must lie in memory (a root, the operand of a contraction that no strides
- * describe) becomes computed like a map. One loop over the nodes; a concat costs one step per operand and reader. */
+ * Views, splats, iota, random and step scalars are never computed by themselves: a read goes
+ * through them to its bases. So do maps that every reader evaluates for itself. A view that must
+ * lie in memory (a root, the operand of a contraction that no strides describe) becomes computed
+ * like a map. One loop over the nodes; a concat costs one step per operand and reader. */
 #include "planning.h"
 #include <string.h>
 
@@ -11,9 +13,13 @@ enum { CHEAP_CONE = 24, SEE_THROUGH_DEPTH = 4, SEE_THROUGH_GAIN = 8 };
 bool leaf_in_memory(const Graph *g, Value v) {
     double splat;
     switch ((int)graph_op(g, v)) {
-    case OP_input: case OP_state: return true;
-    case OP_const: return !const_splat(g, v, &splat);
-    default: return false;
+    case OP_input:
+    case OP_state:
+        return true;
+    case OP_const:
+        return !const_splat(g, v, &splat);
+    default:
+        return false;
     }
 }
 
@@ -23,8 +29,9 @@ static LowerClass lower_class(const Graph *g, Value v) { return op_info[graph_op
 
 /* ---------------------------------------------------------------- what is computed */
 
-/* Maps over iota, random, scalars and splats alone: no memory is read, so no kernel should write them. Single elements that cost
- * something are worth a kernel of their own, for every reader would repeat them. */
+/* Maps over iota, random, scalars and splats alone: no memory is read, so no kernel should write
+ * them. Single elements that cost something are worth a kernel of their own, for every reader would
+ * repeat them. */
 static void inline_pure_maps(Fuse *f) {
     const Graph *g = f->g;
     uint32_t *cone = arena_alloc(f->arena, sizeof *cone * g->n_nodes);
@@ -46,7 +53,8 @@ static void inline_pure_maps(Fuse *f) {
 }
 
 /* Does the affine view v of a stored value serve as operand of the contraction? */
-static bool operand_fits(const Fuse *f, const uint32_t *in_memory, Value contraction, Value v, Value *base) {
+static bool operand_fits(const Fuse *f, const uint32_t *in_memory, Value contraction, Value v,
+                         Value *base) {
     int64_t offset, strides[MAX_RANK];
     const Type *t = graph_type_at(f->g, v);
     *base = plan_view_affine(f->g, in_memory, v, &offset, strides);
@@ -55,15 +63,19 @@ static bool operand_fits(const Fuse *f, const uint32_t *in_memory, Value contrac
     int unit = 0;
     for (int i = 0; i < t->rank; i++) {
         bool is_matrix_axis = i >= t->rank - 2;
-        if (t->dims[i] == 1) unit += is_matrix_axis;
-        else if (strides[i] < 0 || (is_matrix_axis && strides[i] == 0)) return false;
-        else unit += is_matrix_axis && strides[i] == 1;
+        if (t->dims[i] == 1)
+            unit += is_matrix_axis;
+        else if (strides[i] < 0 || (is_matrix_axis && strides[i] == 0))
+            return false;
+        else
+            unit += is_matrix_axis && strides[i] == 1;
     }
     return unit > 0;
 }
 
-/* Forces the operands of contractions into memory; a view that does not fit is itself computed. A view that becomes computed
- * changes what others resolve to, so this repeats until nothing changes. */
+/* Forces the operands of contractions into memory; a view that does not fit is itself computed. A
+ * view that becomes computed changes what others resolve to, so this repeats until nothing changes.
+ */
 static void force_contraction_operands(Fuse *f) {
     const Graph *g = f->g;
     uint32_t *in_memory = arena_alloc(f->arena, sizeof *in_memory * g->n_nodes);
@@ -117,13 +129,20 @@ void fuse_classify(Fuse *f) {
 /* ---------------------------------------------------------------- reads */
 
 /* maps: collects inlined maps instead of reads. */
-typedef struct Walk { int64_t evals; bool may_see_through; uint32_t mark, hold; Value *maps; uint32_t *n_maps; } Walk;
+typedef struct Walk {
+    int64_t evals;
+    bool may_see_through;
+    uint32_t mark, hold;
+    Value *maps;
+    uint32_t *n_maps;
+} Walk;
 
 static void add_read(Fuse *f, const Walk *w, Value base, ReadKind kind, Value by) {
     if (w->maps) return;
     if (f->n_reads == f->cap_reads) {
         uint32_t cap = f->cap_reads * 2 + 256;
-        f->reads = arena_grow(f->arena, f->reads, sizeof *f->reads * f->n_reads, sizeof *f->reads * cap);
+        f->reads =
+            arena_grow(f->arena, f->reads, sizeof *f->reads * f->n_reads, sizeof *f->reads * cap);
         f->cap_reads = cap;
     }
     f->reads[f->n_reads++] = (Read){base, by, kind, w->evals};
@@ -131,14 +150,17 @@ static void add_read(Fuse *f, const Walk *w, Value base, ReadKind kind, Value by
 
 /* Few elements of a large cheap map: better evaluated there than stored for it. */
 static bool sees_through(const Fuse *f, const Walk *w, Value v, ReadKind kind, uint32_t depth) {
-    if (kind < READ_TAKE || !w->may_see_through || f->forced[v] || depth >= SEE_THROUGH_DEPTH) return false;
+    if (kind < READ_TAKE || !w->may_see_through || f->forced[v] || depth >= SEE_THROUGH_DEPTH)
+        return false;
     return lower_class(f->g, v) == LOWER_MAP && node_cost(f->g, v) <= 8 &&
            w->evals * SEE_THROUGH_GAIN <= type_elems(graph_type_at(f->g, v));
 }
 
-/* Does the expand undo the take: from extent 1 along the taken axis alone, where the take's result has extent 1 too? */
+/* Does the expand undo the take: from extent 1 along the taken axis alone, where the take's result
+ * has extent 1 too? */
 static bool undoes_take(const Graph *g, Value expand, Value take) {
-    const Type *t = graph_type_at(g, expand), *from = graph_type_at(g, graph_operand(g, expand, 0)), *row = graph_type_at(g, take);
+    const Type *t = graph_type_at(g, expand), *from = graph_type_at(g, graph_operand(g, expand, 0)),
+               *row = graph_type_at(g, take);
     int64_t axis = attr_i(g, take, A_AXIS, 0);
     if (t->rank != row->rank || row->dims[axis] != 1) return false;
     return dims_equal(from, row) && dims_equal(t, graph_type_at(g, graph_operand(g, take, 0)));
@@ -153,7 +175,8 @@ static ReadKind kind_through(const Graph *g, Value view, ReadKind kind, Value *b
         return READ_TAKE;
     }
     if (op != OP_expand) return READ_OTHER;
-    if (dims_equal(graph_type_at(g, view), graph_type_at(g, graph_operand(g, view, 0)))) return kind;
+    if (dims_equal(graph_type_at(g, view), graph_type_at(g, graph_operand(g, view, 0))))
+        return kind;
     if (kind == READ_TAKE && undoes_take(g, view, *by)) return READ_SAME;
     if (kind != READ_SAME) return READ_OTHER;
     *by = view;
@@ -181,7 +204,8 @@ static void walk(Fuse *f, Walk *w, Value v, ReadKind kind, Value by, uint32_t de
     }
 }
 
-/* The roads from node v, which is computed: from its operands, or where it is a view, from itself. */
+/* The roads from node v, which is computed: from its operands, or where it is a view, from itself.
+ */
 static void walk_node(Fuse *f, Walk *w, Value v) {
     const Node *n = graph_node(f->g, v);
     LowerClass l = lower_class(f->g, v);

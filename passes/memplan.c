@@ -1,8 +1,9 @@
 /* memplan.c - gives every stored value its bytes of the one arena.
  *
- * States, inputs, constants and outputs keep their place for good, one after another. Entries never run at the same time, so the
- * internal buffers of all four share the space behind. A value whose group can write it over one that dies there (elementwise, read at
- * the same element, of equal element size) takes that buffer over. Offsets: memplan_offsets.c. */
+ * States, inputs, constants and outputs keep their place for good, one after another. Entries never
+ * run at the same time, so the internal buffers of all four share the space behind. A value whose
+ * group can write it over one that dies there (elementwise, read at the same element, of equal
+ * element size) takes that buffer over. Offsets: memplan_offsets.c. */
 #include "planning.h"
 #include <string.h>
 
@@ -12,11 +13,18 @@ static uint64_t rounded(uint64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * A
 
 static BufferClass state_buffer_class(StateClass c) {
     switch (c) {
-    case STATE_PARAM: case STATE_PACKED: return BUF_WEIGHTS;
-    case STATE_MASTER: return BUF_MASTER;
-    case STATE_OPTIMIZER: case STATE_COUNTER: return BUF_OPTIMIZER;
-    case STATE_GRADIENT: return BUF_GRADIENTS;
-    case N_STATE_CLASSES: break;
+    case STATE_PARAM:
+    case STATE_PACKED:
+        return BUF_WEIGHTS;
+    case STATE_MASTER:
+        return BUF_MASTER;
+    case STATE_OPTIMIZER:
+    case STATE_COUNTER:
+        return BUF_OPTIMIZER;
+    case STATE_GRADIENT:
+        return BUF_GRADIENTS;
+    case N_STATE_CLASSES:
+        break;
     }
     return BUF_WEIGHTS;
 }
@@ -26,28 +34,28 @@ typedef struct Memory {
     Plan *plan;
     Arena *arena;
     uint32_t cap;
-    uint32_t *root_buffer[N_ENTRIES];      /* 1 + buffer of each root */
-    uint32_t *constant;                    /* per Value */
+    uint32_t *root_buffer[N_ENTRIES]; /* 1 + buffer of each root */
+    uint32_t *constant;               /* per Value */
 } Memory;
 
 static uint32_t add_buffer(Memory *m, Buffer b) {
     Plan *p = m->plan;
     if (p->n_buffers == m->cap) {
         uint32_t cap = m->cap * 2 + 64;
-        p->buffers = arena_grow(m->arena, p->buffers, sizeof *p->buffers * p->n_buffers, sizeof *p->buffers * cap);
+        p->buffers = arena_grow(m->arena, p->buffers, sizeof *p->buffers * p->n_buffers,
+                                sizeof *p->buffers * cap);
         m->cap = cap;
     }
     p->buffers[p->n_buffers] = b;
     return ++p->n_buffers;
 }
 
-static uint32_t symbol_buffer(const Plan *p, BufferClass cls, bool is_state, const char *name) {
-    for (uint32_t i = 0; i < p->n_buffers; i++) {
-        const Buffer *b = &p->buffers[i];
-        bool state = b->cls != BUF_INPUTS && b->cls != BUF_IO;
-        if (b->symbol && state == is_state && (is_state || b->cls == cls) && !strcmp(b->symbol, name)) return i + 1;
-    }
-    return 0;
+/* Buffers of states come first, in their order, then those of inputs. */
+static uint32_t state_buffer(const Graph *g, const char *name) {
+    return (uint32_t)(graph_state(g, name) - g->states) + 1;
+}
+static uint32_t input_buffer(const Graph *g, const char *name) {
+    return g->n_states + (uint32_t)(graph_input(g, name) - g->inputs) + 1;
 }
 
 /* States, inputs, constants that an entry reads, outputs. */
@@ -55,17 +63,25 @@ static void add_lasting(Memory *m) {
     const Graph *g = m->g;
     for (uint32_t i = 0; i < g->n_states; i++) {
         const State *s = &g->states[i];
-        add_buffer(m, (Buffer){.cls = state_buffer_class(s->cls), .type = s->type, .symbol = s->name, .bytes = rounded(type_bytes(&g->types[s->type]))});
+        add_buffer(m, (Buffer){.cls = state_buffer_class(s->cls),
+                               .type = s->type,
+                               .symbol = s->name,
+                               .bytes = rounded(type_bytes(&g->types[s->type]))});
     }
     for (uint32_t i = 0; i < g->n_inputs; i++)
-        add_buffer(m, (Buffer){.cls = BUF_INPUTS, .type = g->inputs[i].type, .symbol = g->inputs[i].name,
+        add_buffer(m, (Buffer){.cls = BUF_INPUTS,
+                               .type = g->inputs[i].type,
+                               .symbol = g->inputs[i].name,
                                .bytes = rounded(type_bytes(&g->types[g->inputs[i].type]))});
     for (int e = 0; e < N_ENTRIES; e++) {
         const bool *live = graph_reachable(g, m->arena, (EntryKind)e);
         for (Value v = 1; v < g->n_nodes; v++)
             if (live[v] && !m->constant[v] && graph_op(g, v) == OP_const && leaf_in_memory(g, v))
-                m->constant[v] = add_buffer(m, (Buffer){.cls = BUF_WEIGHTS, .type = graph_node(g, v)->type, .constant = v,
-                                                        .bytes = rounded(type_bytes(graph_type_at(g, v)))});
+                m->constant[v] =
+                    add_buffer(m, (Buffer){.cls = BUF_WEIGHTS,
+                                           .type = graph_node(g, v)->type,
+                                           .constant = v,
+                                           .bytes = rounded(type_bytes(graph_type_at(g, v)))});
     }
     for (int e = 0; e < N_ENTRIES; e++) {
         const Entry *entry = &g->entries[e];
@@ -73,37 +89,49 @@ static void add_lasting(Memory *m) {
         for (uint32_t i = 0; i < entry->n; i++) {
             const Root *r = &entry->roots[i];
             TypeId type = graph_node(g, r->value)->type;
-            Buffer b = {.cls = BUF_IO, .type = type, .symbol = r->name, .bytes = rounded(type_bytes(&g->types[type])), .entry = (EntryKind)e};
-            m->root_buffer[e][i] = r->is_update ? symbol_buffer(m->plan, BUF_WEIGHTS, true, r->name) : add_buffer(m, b);
+            Buffer b = {.cls = BUF_IO,
+                        .type = type,
+                        .symbol = r->name,
+                        .bytes = rounded(type_bytes(&g->types[type])),
+                        .entry = (EntryKind)e};
+            m->root_buffer[e][i] = r->is_update ? state_buffer(g, r->name) : add_buffer(m, b);
         }
     }
 }
 
 /* ---------------------------------------------------------------- internal buffers of one entry */
 
-typedef struct Ranges { EntryKind entry; GroupRead **reads; uint32_t *n_reads, *last, *home; } Ranges; /* last: per Value, launch */
+typedef struct Ranges {
+    EntryKind entry;
+    GroupRead **reads;
+    uint32_t *n_reads, *last, *home;
+} Ranges; /* last: per Value, launch */
 
 static void leaf_buffers(Memory *m, EntryKind e) {
     const Graph *g = m->g;
     uint32_t *of = m->plan->entries[e].buffer_of;
     for (Value v = 1; v < g->n_nodes; v++) {
         OpCode op = graph_op(g, v);
-        if (op == OP_state) of[v] = symbol_buffer(m->plan, BUF_WEIGHTS, true, attr_s(g, v, A_NAME));
-        if (op == OP_input) of[v] = symbol_buffer(m->plan, BUF_INPUTS, false, attr_s(g, v, A_NAME));
+        if (op == OP_state) of[v] = state_buffer(g, attr_s(g, v, A_NAME));
+        if (op == OP_input) of[v] = input_buffer(g, attr_s(g, v, A_NAME));
         if (op == OP_const) of[v] = m->constant[v];
     }
 }
 
-/* The buffer of a value that the launch reads for the last time and that v may be written over; 0 where there is none. */
-static uint32_t buffer_to_take(Memory *m, const Ranges *r, uint32_t at, Value v, const bool *taken) {
+/* The buffer of a value that the launch reads for the last time and that v may be written over; 0
+ * where there is none. */
+static uint32_t buffer_to_take(Memory *m, const Ranges *r, uint32_t at, Value v,
+                               const bool *taken) {
     const Group *group = &m->plan->groups[m->plan->entries[r->entry].order[at]];
     const Type *t = graph_type_at(m->g, v);
     if (group->kind != GROUP_MAP || !type_bytes(t)) return 0;
     for (uint32_t k = 0; k < r->n_reads[at] && k < CAN_TAKE; k++) {
         Value b = r->reads[at][k].value;
         const Type *bt = graph_type_at(m->g, b);
-        bool dies = !taken[k] && r->reads[at][k].same_element && !leaf_in_memory(m->g, b) && !r->home[b] && r->last[b] == at;
-        bool fits = dtype_info[bt->dtype].bytes == dtype_info[t->dtype].bytes && type_elems(bt) == type_elems(t);
+        bool dies = !taken[k] && r->reads[at][k].same_element && !leaf_in_memory(m->g, b) &&
+                    !r->home[b] && r->last[b] == at;
+        bool fits = dtype_info[bt->dtype].bytes == dtype_info[t->dtype].bytes &&
+                    type_elems(bt) == type_elems(t);
         if (dies && fits) return k + 1;
     }
     return 0;
@@ -112,7 +140,8 @@ static uint32_t buffer_to_take(Memory *m, const Ranges *r, uint32_t at, Value v,
 static void place_out(Memory *m, const Ranges *r, uint32_t at, Value v, bool *taken) {
     EntryPlan *ep = &m->plan->entries[r->entry];
     uint32_t b = 0;
-    if (r->home[v]) b = m->root_buffer[r->entry][r->home[v] - 1];
+    if (r->home[v])
+        b = m->root_buffer[r->entry][r->home[v] - 1];
     else {
         uint32_t k = buffer_to_take(m, r, at, v, taken);
         uint32_t last = r->last[v] > at ? r->last[v] : at;
@@ -122,8 +151,12 @@ static void place_out(Memory *m, const Ranges *r, uint32_t at, Value v, bool *ta
             m->plan->buffers[b - 1].last = last;
         } else {
             TypeId type = graph_node(m->g, v)->type;
-            b = add_buffer(m, (Buffer){.cls = BUF_ACTIVATIONS, .type = type, .bytes = rounded(type_bytes(&m->g->types[type])),
-                                       .entry = r->entry, .first = at, .last = last});
+            b = add_buffer(m, (Buffer){.cls = BUF_ACTIVATIONS,
+                                       .type = type,
+                                       .bytes = rounded(type_bytes(&m->g->types[type])),
+                                       .entry = r->entry,
+                                       .first = at,
+                                       .last = last});
         }
     }
     ep->buffer_of[v] = ep->out_buffer_of[v] = b;
@@ -132,7 +165,11 @@ static void place_out(Memory *m, const Ranges *r, uint32_t at, Value v, bool *ta
 static void add_workspace(Memory *m, EntryKind e, uint32_t at, Group *group) {
     if (!group->workspace_bytes) return;
     group->workspace_bytes = rounded(group->workspace_bytes);
-    add_buffer(m, (Buffer){.cls = BUF_WORKSPACE, .bytes = group->workspace_bytes, .entry = e, .first = at, .last = at});
+    add_buffer(m, (Buffer){.cls = BUF_WORKSPACE,
+                           .bytes = group->workspace_bytes,
+                           .entry = e,
+                           .first = at,
+                           .last = at});
 }
 
 static void add_internal(Memory *m, PassContext *ctx, EntryKind e) {
@@ -148,7 +185,8 @@ static void add_internal(Memory *m, PassContext *ctx, EntryKind e) {
     r.reads = arena_alloc(m->arena, sizeof *r.reads * (ep->n + 1));
     r.n_reads = arena_alloc(m->arena, sizeof *r.n_reads * (ep->n + 1));
     for (uint32_t i = 0; i < ep->n; i++) {
-        r.reads[i] = group_reads(m->g, stored, &plan->groups[ep->order[i]], m->arena, &r.n_reads[i]);
+        r.reads[i] =
+            group_reads(m->g, stored, &plan->groups[ep->order[i]], m->arena, &r.n_reads[i]);
         for (uint32_t k = 0; k < r.n_reads[i]; k++) r.last[r.reads[i][k].value] = i;
     }
     for (uint32_t i = 0; i < ep->n; i++) {
@@ -180,12 +218,15 @@ static uint64_t place_lasting(Plan *p) {
 static void set_workspace_offsets(Plan *p, EntryKind e) {
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         const Buffer *b = &p->buffers[i];
-        if (b->cls == BUF_WORKSPACE && b->entry == e) p->groups[p->entries[e].order[b->first]].workspace_offset = b->offset;
+        if (b->cls == BUF_WORKSPACE && b->entry == e)
+            p->groups[p->entries[e].order[b->first]].workspace_offset = b->offset;
     }
 }
 
-/* Places the internal buffers of an entry from `base` on; returns their height, and the least possible one in *bound. */
-static uint64_t place_entry(Memory *m, EntryKind e, uint64_t base, uint64_t *bound, uint64_t *workspace) {
+/* Places the internal buffers of an entry from `base` on; returns their height, and the least
+ * possible one in *bound. */
+static uint64_t place_entry(Memory *m, EntryKind e, uint64_t base, uint64_t *bound,
+                            uint64_t *workspace) {
     Plan *p = m->plan;
     Span *spans = arena_alloc(m->arena, sizeof *spans * (p->n_buffers + 1));
     uint32_t n = 0;
@@ -199,7 +240,8 @@ static uint64_t place_entry(Memory *m, EntryKind e, uint64_t base, uint64_t *bou
     uint64_t height = place_spans(spans, n, *bound, m->arena);
     n = 0;
     for (uint32_t i = 0; i < p->n_buffers; i++)
-        if (!is_lasting(&p->buffers[i]) && p->buffers[i].entry == e) p->buffers[i].offset = base + spans[n++].offset;
+        if (!is_lasting(&p->buffers[i]) && p->buffers[i].entry == e)
+            p->buffers[i].offset = base + spans[n++].offset;
     set_workspace_offsets(p, e);
     return height;
 }

@@ -1,9 +1,12 @@
-/* plan_check.c - is a plan sound? Proved by running it on paper, with nothing taken over from the passes that made it.
+/* plan_check.c - is a plan sound? Proved by running it on paper, with nothing taken over from the
+ * passes that made it.
  *
- * The memory of every buffer is tracked launch by launch: which value lies in it, or that other bytes were written over it. Reads are
- * found by walking from the stored outs of a group down to what lies in memory, exactly as a kernel would. A read of a value whose
- * bytes are gone, not yet there, or (within one launch) written at another element, is a fault; so is a root that does not
- * lie in its buffer at the end of its entry, and a state, input or constant that changes otherwise. */
+ * The memory of every buffer is tracked launch by launch: which value lies in it, or that other
+ * bytes were written over it. Reads are found by walking from the stored outs of a group down to
+ * what lies in memory, exactly as a kernel would. A read of a value whose bytes are gone, not yet
+ * there, or (within one launch) written at another element, is a fault; so is a root that does not
+ * lie in its buffer at the end of its entry, and a state, input or constant that changes otherwise.
+ */
 #include "planning.h"
 #include <stdarg.h>
 #include <stdlib.h>
@@ -18,9 +21,10 @@ typedef struct Check {
     Arena *arena;
     EntryKind entry;
     const EntryPlan *ep;
-    Value *holds;                          /* per buffer: the value whose bytes lie there; NOTHING where they are lost */
-    uint8_t *seen;                         /* per Value and group: ways it is read (1 same element, 2 otherwise) */
-    Value *touched; uint32_t n_touched;    /* what to clear in seen */
+    Value *holds;  /* per buffer: the value whose bytes lie there; NOTHING where they are lost */
+    uint8_t *seen; /* per Value and group: ways it is read (1 same element, 2 otherwise) */
+    Value *touched;
+    uint32_t n_touched; /* what to clear in seen */
     bool *member, *is_out;
     bool sound;
 } Check;
@@ -43,7 +47,9 @@ static int64_t elems(const Check *c, Value v) { return type_elems(graph_type_at(
 
 /* ---------------------------------------------------------------- forms of groups */
 
-static bool is_view_or_leaf(const Check *c, Value v) { return lower_of(c, v) == LOWER_VIEW || lower_of(c, v) == LOWER_LEAF; }
+static bool is_view_or_leaf(const Check *c, Value v) {
+    return lower_of(c, v) == LOWER_VIEW || lower_of(c, v) == LOWER_LEAF;
+}
 
 static int64_t row_count(const Group *group) {
     int64_t n = 1;
@@ -58,8 +64,8 @@ static int64_t row_count(const Group *group) {
 static bool reduces_the_space(const Check *c, const Group *group, Value v) {
     uint32_t n;
     const int64_t *axes = attr_list(c->g, v, A_AXES, &n);
-    return dims_equal(graph_type_at(c->g, graph_operand(c->g, v, 0)), &group->dims) && n == group->n_axes &&
-           !memcmp(axes, group->axes, n * sizeof *axes);
+    return dims_equal(graph_type_at(c->g, graph_operand(c->g, v, 0)), &group->dims) &&
+           n == group->n_axes && !memcmp(axes, group->axes, n * sizeof *axes);
 }
 
 static bool member_fits(Check *c, const Group *group, Value v) {
@@ -72,11 +78,18 @@ static bool member_fits(Check *c, const Group *group, Value v) {
 static bool anchor_fits(const Check *c, const Group *group) {
     LowerClass l = group->anchor ? lower_of(c, group->anchor) : LOWER_MAP;
     switch (group->kind) {
-    case GROUP_MAP: case GROUP_ROW: case GROUP_COPY: return !group->anchor;
-    case GROUP_REDUCE: return l == LOWER_REDUCE;
-    case GROUP_CONTRACT: return l == LOWER_CONTRACT;
-    case GROUP_SCATTER: return l == LOWER_SCATTER;
-    case N_GROUP_KINDS: break;
+    case GROUP_MAP:
+    case GROUP_ROW:
+    case GROUP_COPY:
+        return !group->anchor;
+    case GROUP_REDUCE:
+        return l == LOWER_REDUCE;
+    case GROUP_CONTRACT:
+        return l == LOWER_CONTRACT;
+    case GROUP_SCATTER:
+        return l == LOWER_SCATTER;
+    case N_GROUP_KINDS:
+        break;
     }
     return false;
 }
@@ -84,10 +97,17 @@ static bool anchor_fits(const Check *c, const Group *group) {
 static bool out_fits(const Check *c, const Group *group, Value v) {
     int64_t n = elems(c, v);
     switch (group->kind) {
-    case GROUP_MAP: return n == type_elems(&group->dims);
-    case GROUP_ROW: return n == type_elems(&group->dims) || n == row_count(group);
-    case GROUP_REDUCE: case GROUP_CONTRACT: case GROUP_SCATTER: return n == elems(c, group->anchor);
-    case GROUP_COPY: case N_GROUP_KINDS: break;
+    case GROUP_MAP:
+        return n == type_elems(&group->dims);
+    case GROUP_ROW:
+        return n == type_elems(&group->dims) || n == row_count(group);
+    case GROUP_REDUCE:
+    case GROUP_CONTRACT:
+    case GROUP_SCATTER:
+        return n == elems(c, group->anchor);
+    case GROUP_COPY:
+    case N_GROUP_KINDS:
+        break;
     }
     return false;
 }
@@ -105,7 +125,8 @@ static bool operands_fit(Check *c, const Group *group) {
 
 static bool has_raw_out(const Check *c, const Group *group) {
     for (uint32_t i = 0; i < group->n_outs; i++)
-        if (graph_type_at(c->g, group->outs[i])->dtype == graph_type_at(c->g, group->anchor)->dtype) return true;
+        if (graph_type_at(c->g, group->outs[i])->dtype == graph_type_at(c->g, group->anchor)->dtype)
+            return true;
     return false;
 }
 
@@ -113,14 +134,20 @@ static bool check_form(Check *c, const Group *group) {
     const char *kind = group_kind_name[group->kind];
     if (!anchor_fits(c, group)) return fault(c, "a %s group has the wrong anchor", kind);
     for (uint32_t i = 0; i < group->n_nodes && group->kind != GROUP_COPY; i++) {
-        if (!member_fits(c, group, group->nodes[i])) return fault(c, "%s is no member of a %s group", op_name(c, group->nodes[i]), kind);
-        if (i && group->nodes[i] <= group->nodes[i - 1]) return fault(c, "members out of graph order");
+        if (!member_fits(c, group, group->nodes[i]))
+            return fault(c, "%s is no member of a %s group", op_name(c, group->nodes[i]), kind);
+        if (i && group->nodes[i] <= group->nodes[i - 1])
+            return fault(c, "members out of graph order");
     }
     for (uint32_t i = 0; i < group->n_outs; i++)
-        if (!out_fits(c, group, group->outs[i])) return fault(c, "an out %s of a %s group has other dims", op_name(c, group->outs[i]), kind);
-    if (group->kind != GROUP_COPY && !group->n_outs) return fault(c, "a %s group stores nothing", kind);
+        if (!out_fits(c, group, group->outs[i]))
+            return fault(c, "an out %s of a %s group has other dims", op_name(c, group->outs[i]),
+                         kind);
+    if (group->kind != GROUP_COPY && !group->n_outs)
+        return fault(c, "a %s group stores nothing", kind);
     if (group->kind != GROUP_CONTRACT) return true;
-    if (!operands_fit(c, group)) return fault(c, "an operand of %s is no affine view of memory", op_name(c, group->anchor));
+    if (!operands_fit(c, group))
+        return fault(c, "an operand of %s is no affine view of memory", op_name(c, group->anchor));
     return has_raw_out(c, group) || fault(c, "no out has the dtype of the anchor");
 }
 
@@ -130,35 +157,46 @@ static bool check_form(Check *c, const Group *group) {
 static bool in_memory(Check *c, Value v) {
     uint32_t b = c->ep->buffer_of[v];
     if (!b) return fault(c, "%s is read but lies nowhere", op_name(c, v));
-    if (c->holds[b - 1] != v) return fault(c, "%%%u (%s) is read, but its bytes are %s", v, op_name(c, v), c->holds[b - 1] ? "another value" : "gone");
+    if (c->holds[b - 1] != v)
+        return fault(c, "%%%u (%s) is read, but its bytes are %s", v, op_name(c, v),
+                     c->holds[b - 1] ? "another value" : "gone");
     return true;
 }
 
-static bool ends_walk(const Check *c, Value v) { return leaf_in_memory(c->g, v) || (c->ep->buffer_of[v] && !c->is_out[v]); }
+static bool ends_walk(const Check *c, Value v) {
+    return leaf_in_memory(c->g, v) || (c->ep->buffer_of[v] && !c->is_out[v]);
+}
 
-/* Everything a kernel touches to make v. `way` 1: at the element of the out. A reduction or anchor may be met at its own element alone, or
- * through one expand over the reduced axes (row). */
-static bool visit(Check *c, const Group *group, Value v, uint8_t way, bool is_start, uint32_t depth) {
+/* Everything a kernel touches to make v. `way` 1: at the element of the out. A reduction or anchor
+ * may be met at its own element alone, or through one expand over the reduced axes (row). */
+static bool visit(Check *c, const Group *group, Value v, uint8_t way, bool is_start,
+                  uint32_t depth) {
     if (c->seen[v] & way) return true;
     if (!c->seen[v]) c->touched[c->n_touched++] = v;
     c->seen[v] |= way;
     if (depth > WALK_DEPTH) return fault(c, "a walk of views does not end");
     if (!is_start && ends_walk(c, v)) return in_memory(c, v);
     LowerClass l = lower_of(c, v);
-    if (!is_view_or_leaf(c, v) && !c->member[v]) return fault(c, "%%%u (%s) is needed but neither a member nor in memory", v, op_name(c, v));
-    if (way == 2 && l != LOWER_MAP && !is_view_or_leaf(c, v) && group->kind != GROUP_ROW) return fault(c, "the anchor is read at another element");
+    if (!is_view_or_leaf(c, v) && !c->member[v])
+        return fault(c, "%%%u (%s) is needed but neither a member nor in memory", v, op_name(c, v));
+    if (way == 2 && l != LOWER_MAP && !is_view_or_leaf(c, v) && group->kind != GROUP_ROW)
+        return fault(c, "the anchor is read at another element");
     uint8_t next = l == LOWER_MAP || graph_op(c->g, v) == OP_reshape ? way : 2;
     for (uint32_t i = 0; i < graph_node(c->g, v)->n_operands; i++)
         if (!visit(c, group, graph_operand(c->g, v, i), next, false, depth + 1)) return false;
     return true;
 }
 
-enum { ELSEWHERE = -1, TAKEN = -2 };       /* an element of no known place; one of the row, at an index that was read */
+enum {
+    ELSEWHERE = -1,
+    TAKEN = -2
+}; /* an element of no known place; one of the row, at an index that was read */
 
 /* From row level to full size, along the reduced axes. */
 static bool expands_rows(const Check *c, const Group *group, Value v) {
     const Type *from = graph_type_at(c->g, graph_operand(c->g, v, 0));
-    if (!dims_equal(graph_type_at(c->g, v), &group->dims) || type_elems(from) != row_count(group)) return false;
+    if (!dims_equal(graph_type_at(c->g, v), &group->dims) || type_elems(from) != row_count(group))
+        return false;
     for (uint32_t k = 0; k < group->n_axes; k++)
         if (from->dims[group->axes[k]] != 1) return false;
     return true;
@@ -166,11 +204,13 @@ static bool expands_rows(const Check *c, const Group *group, Value v) {
 
 /* One element of each row, along the one reduced axis. */
 static bool takes_from_row(const Check *c, const Group *group, Value v) {
-    return group->n_axes == 1 && attr_i(c->g, v, A_AXIS, 0) == group->axes[0] && type_elems(graph_type_at(c->g, v)) == row_count(group) &&
+    return group->n_axes == 1 && attr_i(c->g, v, A_AXIS, 0) == group->axes[0] &&
+           type_elems(graph_type_at(c->g, v)) == row_count(group) &&
            dims_equal(graph_type_at(c->g, graph_operand(c->g, v, 0)), &group->dims);
 }
 
-/* In a row group every reduction is met at its row: full level reads row level through an expand of just these dims. */
+/* In a row group every reduction is met at its row: full level reads row level through an expand of
+ * just these dims. */
 static bool check_rows(Check *c, const Group *group, Value v, int64_t n, uint32_t depth) {
     if (ends_walk(c, v) || lower_of(c, v) == LOWER_LEAF) return true;
     int64_t rows = row_count(group), full = type_elems(&group->dims);
@@ -186,7 +226,8 @@ static bool check_rows(Check *c, const Group *group, Value v, int64_t n, uint32_
     if (c->seen[v] & bit) return true;
     c->seen[v] |= bit;
     int64_t next = l == LOWER_MAP ? n : graph_op(c->g, v) == OP_reshape && n > 0 ? n : ELSEWHERE;
-    if (graph_op(c->g, v) == OP_expand && (n == full || n == TAKEN) && expands_rows(c, group, v)) next = rows;
+    if (graph_op(c->g, v) == OP_expand && (n == full || n == TAKEN) && expands_rows(c, group, v))
+        next = rows;
     if (graph_op(c->g, v) == OP_take && n == rows && takes_from_row(c, group, v)) next = TAKEN;
     for (uint32_t i = 0; i < node->n_operands; i++)
         if (!check_rows(c, group, graph_operand(c->g, v, i), next, depth + 1)) return false;
@@ -196,15 +237,18 @@ static bool check_rows(Check *c, const Group *group, Value v, int64_t n, uint32_
 static bool check_reads(Check *c, const Group *group) {
     for (uint32_t i = 0; i < group->n_outs; i++)
         if (!visit(c, group, group->outs[i], 1, true, 0)) return false;
-    if (group->kind == GROUP_COPY && leaf_in_memory(c->g, group->nodes[0])) return in_memory(c, group->nodes[0]);
-    if (group->kind == GROUP_COPY && !is_view_or_leaf(c, group->nodes[0])) return in_memory(c, group->nodes[0]);
+    if (group->kind == GROUP_COPY && leaf_in_memory(c->g, group->nodes[0]))
+        return in_memory(c, group->nodes[0]);
+    if (group->kind == GROUP_COPY && !is_view_or_leaf(c, group->nodes[0]))
+        return in_memory(c, group->nodes[0]);
     for (uint32_t i = 0; i < group->n_outs && group->kind == GROUP_ROW; i++)
         if (!check_rows(c, group, group->outs[i], elems(c, group->outs[i]), 0)) return false;
     return true;
 }
 
 static bool overlap(const Buffer *a, const Buffer *b) {
-    return a->bytes && b->bytes && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+    return a->bytes && b->bytes && a->offset < b->offset + b->bytes &&
+           b->offset < a->offset + a->bytes;
 }
 
 static bool is_lasting(const Buffer *b) { return b->symbol || b->constant; }
@@ -212,17 +256,27 @@ static bool is_lasting(const Buffer *b) { return b->symbol || b->constant; }
 /* May the launch write v where it reads r? */
 static bool written_in_step(const Check *c, const Group *group, Value v, Value r) {
     if (c->seen[r] & 2 || elems(c, v) != elems(c, r)) return false;
-    if (dtype_info[graph_type_at(c->g, v)->dtype].bytes != dtype_info[graph_type_at(c->g, r)->dtype].bytes) return false;
+    if (dtype_info[graph_type_at(c->g, v)->dtype].bytes !=
+        dtype_info[graph_type_at(c->g, r)->dtype].bytes)
+        return false;
     switch (group->kind) {
-    case GROUP_MAP: case GROUP_REDUCE: return true;
-    case GROUP_ROW: return elems(c, v) == row_count(group) && elems(c, v) != type_elems(&group->dims);
-    case GROUP_CONTRACT: return is_lasting(&c->plan->buffers[c->ep->buffer_of[r] - 1]);
-    case GROUP_SCATTER: case GROUP_COPY: case N_GROUP_KINDS: break;
+    case GROUP_MAP:
+    case GROUP_REDUCE:
+        return true;
+    case GROUP_ROW:
+        return elems(c, v) == row_count(group) && elems(c, v) != type_elems(&group->dims);
+    case GROUP_CONTRACT:
+        return is_lasting(&c->plan->buffers[c->ep->buffer_of[r] - 1]);
+    case GROUP_SCATTER:
+    case GROUP_COPY:
+    case N_GROUP_KINDS:
+        break;
     }
     return false;
 }
 
-/* Writing `bytes` at `offset`: no value that this launch reads may lie there, but in step; all others there are lost. */
+/* Writing `bytes` at `offset`: no value that this launch reads may lie there, but in step; all
+ * others there are lost. */
 static bool check_write(Check *c, const Group *group, Value v, const Buffer *to) {
     for (uint32_t i = 0; i < c->n_touched; i++) {
         Value r = c->touched[i];
@@ -230,7 +284,8 @@ static bool check_write(Check *c, const Group *group, Value v, const Buffer *to)
         const Buffer *from = &c->plan->buffers[c->ep->buffer_of[r] - 1];
         if (!overlap(to, from)) continue;
         if (!v || from->offset != to->offset || !written_in_step(c, group, v, r))
-            return fault(c, "%%%u (%s) is overwritten by the launch that reads it", r, op_name(c, r));
+            return fault(c, "%%%u (%s) is overwritten by the launch that reads it", r,
+                         op_name(c, r));
     }
     for (uint32_t b = 0; b < c->plan->n_buffers; b++)
         if (overlap(to, &c->plan->buffers[b])) c->holds[b] = NOTHING;
@@ -238,11 +293,15 @@ static bool check_write(Check *c, const Group *group, Value v, const Buffer *to)
 }
 
 static bool fits_buffer(Check *c, Value v, const Buffer *b, uint32_t at) {
-    if (type_bytes(graph_type_at(c->g, v)) > b->bytes) return fault(c, "a buffer is too small for %s", op_name(c, v));
+    if (type_bytes(graph_type_at(c->g, v)) > b->bytes)
+        return fault(c, "a buffer is too small for %s", op_name(c, v));
     if (b->offset % 64) return fault(c, "a buffer is not aligned");
-    if (b->offset + b->bytes > c->plan->arena_bytes) return fault(c, "a buffer lies outside the arena");
-    if (!is_lasting(b) && (b->entry != c->entry || at < b->first || at > b->last)) return fault(c, "%s is stored outside its buffer's life", op_name(c, v));
-    if (b->constant || b->cls == BUF_INPUTS) return fault(c, "a constant or an input is overwritten");
+    if (b->offset + b->bytes > c->plan->arena_bytes)
+        return fault(c, "a buffer lies outside the arena");
+    if (!is_lasting(b) && (b->entry != c->entry || at < b->first || at > b->last))
+        return fault(c, "%s is stored outside its buffer's life", op_name(c, v));
+    if (b->constant || b->cls == BUF_INPUTS)
+        return fault(c, "a constant or an input is overwritten");
     return true;
 }
 
@@ -251,7 +310,9 @@ static bool may_write(Check *c, Value v, const Buffer *b) {
     if (!b->symbol) return true;
     const Entry *e = &c->g->entries[c->entry];
     for (uint32_t i = 0; i < e->n; i++)
-        if (e->roots[i].value == v && e->roots[i].is_update == (b->cls != BUF_IO) && !strcmp(e->roots[i].name, b->symbol)) return true;
+        if (e->roots[i].value == v && e->roots[i].is_update == (b->cls != BUF_IO) &&
+            !strcmp(e->roots[i].name, b->symbol))
+            return true;
     return fault(c, "%s is written by no root of that name", b->symbol);
 }
 
@@ -263,7 +324,9 @@ static bool check_writes(Check *c, const Group *group, uint32_t at) {
     if (group->kind == GROUP_COPY) {
         if (!group->to || !group->root) return fault(c, "a copy leads nowhere");
         const Buffer *to = &c->plan->buffers[group->to - 1];
-        if (!fits_buffer(c, group->nodes[0], to, at) || !may_write(c, group->nodes[0], to) || !check_write(c, group, 0, to)) return false;
+        if (!fits_buffer(c, group->nodes[0], to, at) || !may_write(c, group->nodes[0], to) ||
+            !check_write(c, group, 0, to))
+            return false;
         c->holds[group->to - 1] = group->nodes[0];
         return true;
     }
@@ -274,10 +337,13 @@ static bool check_writes(Check *c, const Group *group, uint32_t at) {
         const Buffer *to = &c->plan->buffers[b - 1];
         if (scratch && overlap(scratch, to)) return fault(c, "the workspace overlaps an out");
         for (uint32_t k = 0; k < i; k++)
-            if (overlap(to, &c->plan->buffers[c->ep->out_buffer_of[group->outs[k]] - 1])) return fault(c, "two outs of a launch overlap");
-        if (!fits_buffer(c, v, to, at) || !may_write(c, v, to) || !check_write(c, group, v, to)) return false;
+            if (overlap(to, &c->plan->buffers[c->ep->out_buffer_of[group->outs[k]] - 1]))
+                return fault(c, "two outs of a launch overlap");
+        if (!fits_buffer(c, v, to, at) || !may_write(c, v, to) || !check_write(c, group, v, to))
+            return false;
     }
-    for (uint32_t i = 0; i < group->n_outs; i++) c->holds[c->ep->out_buffer_of[group->outs[i]] - 1] = group->outs[i];
+    for (uint32_t i = 0; i < group->n_outs; i++)
+        c->holds[c->ep->out_buffer_of[group->outs[i]] - 1] = group->outs[i];
     return true;
 }
 
@@ -293,7 +359,9 @@ static bool check_launch(Check *c, uint32_t at) {
     mark_members(c, group, false);
     for (uint32_t i = 0; i < c->n_touched; i++) c->seen[c->touched[i]] = 0;
     c->n_touched = 0;
-    if (!holds && c->out) fprintf(c->out, "plan: ... in launch %u of %s (%s)\n", at, entry_name[c->entry], group_kind_name[group->kind]);
+    if (!holds && c->out)
+        fprintf(c->out, "plan: ... in launch %u of %s (%s)\n", at, entry_name[c->entry],
+                group_kind_name[group->kind]);
     return holds;
 }
 
@@ -313,7 +381,8 @@ static bool check_leaves(Check *c) {
         if (!c->ep->buffer_of[v]) return fault(c, "a leaf %s lies nowhere", op_name(c, v));
         const Buffer *b = &c->plan->buffers[c->ep->buffer_of[v] - 1];
         const char *name = attr_s(c->g, v, A_NAME);
-        if (b->constant != (name ? 0 : v) || (name && (!b->symbol || strcmp(name, b->symbol)))) return fault(c, "a leaf lies in another's buffer");
+        if (b->constant != (name ? 0 : v) || (name && (!b->symbol || strcmp(name, b->symbol))))
+            return fault(c, "a leaf lies in another's buffer");
     }
     return true;
 }
@@ -321,11 +390,15 @@ static bool check_leaves(Check *c) {
 static bool check_root(Check *c, const Root *r) {
     for (uint32_t b = 0; b < c->plan->n_buffers; b++) {
         const Buffer *buf = &c->plan->buffers[b];
-        bool named = buf->symbol && !strcmp(buf->symbol, r->name) && buf->cls != BUF_INPUTS && (buf->cls != BUF_IO) == r->is_update;
+        bool named = buf->symbol && !strcmp(buf->symbol, r->name) && buf->cls != BUF_INPUTS &&
+                     (buf->cls != BUF_IO) == r->is_update;
         if (!named || (buf->cls == BUF_IO && buf->entry != c->entry)) continue;
         Value held = c->holds[b];
-        bool idle = r->is_update && held && graph_op(c->g, r->value) == OP_state && held == r->value;
-        return held == r->value || idle || fault(c, "root %s does not lie in its buffer at the end of %s", r->name, entry_name[c->entry]);
+        bool idle =
+            r->is_update && held && graph_op(c->g, r->value) == OP_state && held == r->value;
+        return held == r->value || idle ||
+               fault(c, "root %s does not lie in its buffer at the end of %s", r->name,
+                     entry_name[c->entry]);
     }
     return fault(c, "root %s has no buffer", r->name);
 }
@@ -337,14 +410,16 @@ static bool check_untouched(Check *c) {
         const char *name = graph_op(c->g, v) == OP_state ? attr_s(c->g, v, A_NAME) : NULL;
         if (name && graph_root(c->g, c->entry, true, name)) continue;
         Value held = c->holds[c->ep->buffer_of[v] - 1];
-        if (!held || !leaf_in_memory(c->g, held)) return fault(c, "a lasting buffer is lost in %s", entry_name[c->entry]);
+        if (!held || !leaf_in_memory(c->g, held))
+            return fault(c, "a lasting buffer is lost in %s", entry_name[c->entry]);
     }
     return true;
 }
 
 static bool check_entry(Check *c) {
     const Entry *e = &c->g->entries[c->entry];
-    if (!c->ep->buffer_of) return e->n == 0 || fault(c, "entry %s is not planned", entry_name[c->entry]);
+    if (!c->ep->buffer_of)
+        return e->n == 0 || fault(c, "entry %s is not planned", entry_name[c->entry]);
     begin_entry(c);
     if (!check_leaves(c)) return false;
     for (uint32_t i = 0; i < c->ep->n; i++)
@@ -358,7 +433,8 @@ static bool check_lasting_apart(Check *c) {
     for (uint32_t i = 0; i < c->plan->n_buffers; i++) {
         if (!is_lasting(&c->plan->buffers[i])) continue;
         for (uint32_t k = 0; k < c->plan->n_buffers; k++)
-            if (k != i && overlap(&c->plan->buffers[i], &c->plan->buffers[k])) return fault(c, "a lasting buffer shares bytes with another");
+            if (k != i && overlap(&c->plan->buffers[i], &c->plan->buffers[k]))
+                return fault(c, "a lasting buffer shares bytes with another");
     }
     return true;
 }

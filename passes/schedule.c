@@ -1,9 +1,10 @@
 /* schedule.c - the order of launches of each entry, for a low peak of memory.
  *
- * A group runs after those that make what it reads; a group that reads a state runs before the one that overwrites it. Among
- * those, list scheduling: three rules choose among the ready groups, each order is simulated, and the lowest peak wins. The first
- * rule is graph order, but what frees more than it takes goes first: so a weight gradient follows its dY at once, and copies and
- * updates come as soon as they may. Deterministic: ties go to graph order. */
+ * A group runs after those that make what it reads; a group that reads a state runs before the one
+ * that overwrites it. Among those, list scheduling: three rules choose among the ready groups, each
+ * order is simulated, and the lowest peak wins. The first rule is graph order, but what frees more
+ * than it takes goes first: so a weight gradient follows its dY at once, and copies and updates
+ * come as soon as they may. Deterministic: ties go to graph order. */
 #include "planning.h"
 #include <string.h>
 
@@ -15,15 +16,19 @@ typedef struct Launches {
     Arena *arena;
     EntryKind entry;
     uint32_t first, n;
-    uint32_t *maker;                       /* per Value: 1 + group */
-    uint64_t *bytes;                       /* per Value: of its internal buffer, 0 where it has none */
-    uint32_t *n_readers;                   /* per Value: groups that read it */
-    GroupRead **reads; uint32_t *n_reads;
-    uint32_t *n_before;                    /* per group: how many must run before */
-    uint32_t *first_after, *after; uint32_t n_edges;
+    uint32_t *maker;     /* per Value: 1 + group */
+    uint64_t *bytes;     /* per Value: of its internal buffer, 0 where it has none */
+    uint32_t *n_readers; /* per Value: groups that read it */
+    GroupRead **reads;
+    uint32_t *n_reads;
+    uint32_t *n_before; /* per group: how many must run before */
+    uint32_t *first_after, *after;
+    uint32_t n_edges;
 } Launches;
 
-static const Group *group_at(const Launches *l, uint32_t i) { return &l->plan->groups[l->first + i]; }
+static const Group *group_at(const Launches *l, uint32_t i) {
+    return &l->plan->groups[l->first + i];
+}
 
 static void find_values(Launches *l) {
     bool *stored = plan_stored(l->g, l->plan, l->entry, l->arena);
@@ -40,7 +45,10 @@ static void find_values(Launches *l) {
     }
 }
 
-typedef struct Edges { uint32_t (*pairs)[2]; uint32_t n, cap; } Edges;
+typedef struct Edges {
+    uint32_t (*pairs)[2];
+    uint32_t n, cap;
+} Edges;
 
 static void add_edge(Launches *l, Edges *e, uint32_t from, uint32_t to) {
     if (from == to) return;
@@ -77,7 +85,8 @@ static void find_order_constraints(Launches *l) {
     Edges edges = {0};
     for (uint32_t i = 0; i < l->n; i++)
         for (uint32_t k = 0; k < l->n_reads[i]; k++)
-            if (l->maker[l->reads[i][k].value]) add_edge(l, &edges, l->maker[l->reads[i][k].value] - 1, i);
+            if (l->maker[l->reads[i][k].value])
+                add_edge(l, &edges, l->maker[l->reads[i][k].value] - 1, i);
     order_updates(l, &edges);
     l->n_edges = edges.n;
     l->after = arena_alloc(l->arena, sizeof *l->after * (edges.n + 1));
@@ -91,7 +100,12 @@ static void find_order_constraints(Launches *l) {
 
 /* ---------------------------------------------------------------- one order */
 
-typedef struct Run { Rule rule; uint32_t *left, *waits, *ready, *order; uint32_t n_ready, n_order; uint64_t live, peak; } Run;
+typedef struct Run {
+    Rule rule;
+    uint32_t *left, *waits, *ready, *order;
+    uint32_t n_ready, n_order;
+    uint64_t live, peak;
+} Run;
 
 /* What a launch takes less what dies with it. */
 static int64_t growth(const Launches *l, const Run *run, uint32_t i) {
@@ -125,7 +139,8 @@ static uint32_t choose(const Launches *l, const Run *run) {
 
 static void launch(const Launches *l, Run *run, uint32_t i) {
     run->order[run->n_order++] = i;
-    for (uint32_t k = 0; k < group_at(l, i)->n_outs; k++) run->live += l->bytes[group_at(l, i)->outs[k]];
+    for (uint32_t k = 0; k < group_at(l, i)->n_outs; k++)
+        run->live += l->bytes[group_at(l, i)->outs[k]];
     if (run->live > run->peak) run->peak = run->live;
     for (uint32_t k = 0; k < group_at(l, i)->n_outs; k++)
         if (!l->n_readers[group_at(l, i)->outs[k]]) run->live -= l->bytes[group_at(l, i)->outs[k]];
@@ -159,7 +174,8 @@ static bool schedule_entry(PassContext *ctx, EntryKind e) {
     uint32_t first = 0, n = 0, n_nodes = ctx->g->n_nodes;
     while (first < plan->n_groups && plan->groups[first].entry != e) first++;
     while (first + n < plan->n_groups && plan->groups[first + n].entry == e) n++;
-    Launches l = {.g = ctx->g, .plan = plan, .arena = ctx->arena, .entry = e, .first = first, .n = n};
+    Launches l = {
+        .g = ctx->g, .plan = plan, .arena = ctx->arena, .entry = e, .first = first, .n = n};
     l.maker = arena_alloc(l.arena, sizeof *l.maker * n_nodes);
     l.bytes = arena_alloc(l.arena, sizeof *l.bytes * n_nodes);
     l.n_readers = arena_alloc(l.arena, sizeof *l.n_readers * n_nodes);

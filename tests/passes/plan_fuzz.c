@@ -1,5 +1,5 @@
-/* Tests that plans of random typed graphs are sound and compute what the interpreter computes. A fixed sample;
- * TRAINC_FUZZ=first:count runs others. */
+/* Tests that plans of random typed graphs are sound and compute what the interpreter computes. A
+ * fixed sample; TRAINC_FUZZ=first:count runs others. */
 #include "../fuzz/gen.h"
 #include "plan_run.h"
 #include <criterion/criterion.h>
@@ -9,10 +9,12 @@
 
 enum { SAMPLE = 300 };
 
-/* Rounding to bf16 at other places than the interpreter, which rounds nowhere, is no fault; losing a value is. */
+/* Rounding to bf16 at other places than the interpreter, which rounds nowhere, is no fault; losing
+ * a value is. */
 static double tolerance_of(const Graph *g) {
     for (Value v = 1; v < g->n_nodes; v++)
-        if (graph_type_at(g, v)->dtype == DT_BF16 || graph_type_at(g, v)->dtype == DT_F16) return 0.25;
+        if (graph_type_at(g, v)->dtype == DT_BF16 || graph_type_at(g, v)->dtype == DT_F16)
+            return 0.25;
     return 1e-4;
 }
 

@@ -1,5 +1,5 @@
-/* Tests that states change in place where they may and by a copy where not, that the arena is no larger than it must be, and that the
- * checker finds planted faults. */
+/* Tests that states change in place where they may and by a copy where not, that the arena is no
+ * larger than it must be, and that the checker finds planted faults. */
 #include "plan_run.h"
 #include <criterion/criterion.h>
 #include <string.h>
@@ -12,16 +12,22 @@ static Value scalar_like(Graph *g, const char *name, Value like) {
 static Value times(Graph *g, Value a, Value b) { return build_binary(g, OP_mul, a, b); }
 
 /* m, v, w of one parameter, as the rows of optimizer.def say it. */
-static void adam_update(Graph *g, const char *w_name, const char *m_name, const char *v_name, const char *g_name) {
-    Value w = plan_state(g, w_name, STATE_PARAM, DT_F32, DIMS(16, 8)), m = plan_state(g, m_name, STATE_OPTIMIZER, DT_F32, DIMS(16, 8));
-    Value v = plan_state(g, v_name, STATE_OPTIMIZER, DT_F32, DIMS(16, 8)), d = plan_state(g, g_name, STATE_GRADIENT, DT_F32, DIMS(16, 8));
+static void adam_update(Graph *g, const char *w_name, const char *m_name, const char *v_name,
+                        const char *g_name) {
+    Value w = plan_state(g, w_name, STATE_PARAM, DT_F32, DIMS(16, 8)),
+          m = plan_state(g, m_name, STATE_OPTIMIZER, DT_F32, DIMS(16, 8));
+    Value v = plan_state(g, v_name, STATE_OPTIMIZER, DT_F32, DIMS(16, 8)),
+          d = plan_state(g, g_name, STATE_GRADIENT, DT_F32, DIMS(16, 8));
     Value b1 = scalar_like(g, "beta1", w), b2 = scalar_like(g, "beta2", w);
     m = build_binary(g, OP_add, times(g, b1, m), d);
     v = build_binary(g, OP_add, times(g, b2, v), times(g, d, d));
-    Value step = build_binary(g, OP_div, m, build_binary(g, OP_add, build_unary(g, OP_sqrt, v), scalar_like(g, "eps", w)));
+    Value step =
+        build_binary(g, OP_div, m,
+                     build_binary(g, OP_add, build_unary(g, OP_sqrt, v), scalar_like(g, "eps", w)));
     graph_add_root(g, ENTRY_APPLY, true, m_name, m);
     graph_add_root(g, ENTRY_APPLY, true, v_name, v);
-    graph_add_root(g, ENTRY_APPLY, true, w_name, build_binary(g, OP_sub, w, times(g, scalar_like(g, "lr", w), step)));
+    graph_add_root(g, ENTRY_APPLY, true, w_name,
+                   build_binary(g, OP_sub, w, times(g, scalar_like(g, "lr", w), step)));
 }
 
 Test(plan_memory, adam_is_one_kernel_per_parameter_and_in_place) {
@@ -39,7 +45,8 @@ Test(plan_memory, adam_is_one_kernel_per_parameter_and_in_place) {
 Test(plan_memory, an_update_that_reads_other_elements_of_the_state_is_copied_at_the_end) {
     Graph *g = graph_new("t");
     Value w = plan_state(g, "w", STATE_PARAM, DT_F32, DIMS(8, 8));
-    graph_add_root(g, ENTRY_APPLY, true, "w", build_binary(g, OP_add, w, build_transpose(g, w, (int64_t[]){1, 0})));
+    graph_add_root(g, ENTRY_APPLY, true, "w",
+                   build_binary(g, OP_add, w, build_transpose(g, w, (int64_t[]){1, 0})));
     Planned p = plan_graph(g, false);
     cr_expect_eq(plan_count(&p, ENTRY_APPLY, GROUP_COPY), 1);
     plan_run_and_compare(&p, 1e-6);
@@ -48,7 +55,8 @@ Test(plan_memory, an_update_that_reads_other_elements_of_the_state_is_copied_at_
 
 Test(plan_memory, readers_of_a_state_run_before_it_is_overwritten) {
     Graph *g = graph_new("t");
-    Value w = plan_state(g, "w", STATE_PARAM, DT_F32, DIMS(8, 8)), x = plan_input(g, "x", DT_F32, DIMS(8, 8));
+    Value w = plan_state(g, "w", STATE_PARAM, DT_F32, DIMS(8, 8)),
+          x = plan_input(g, "x", DT_F32, DIMS(8, 8));
     graph_add_root(g, ENTRY_APPLY, true, "w", build_binary(g, OP_add, w, x));
     graph_add_root(g, ENTRY_APPLY, false, "y", build_dot(g, x, w, false, false));
     Planned p = plan_graph(g, false);
@@ -60,7 +68,8 @@ Test(plan_memory, readers_of_a_state_run_before_it_is_overwritten) {
 
 Test(plan_memory, a_reader_that_needs_the_new_value_forces_a_copy) {
     Graph *g = graph_new("t"); /* y = (w + x) . w : the product reads old and new w */
-    Value w = plan_state(g, "w", STATE_PARAM, DT_F32, DIMS(8, 8)), x = plan_input(g, "x", DT_F32, DIMS(8, 8));
+    Value w = plan_state(g, "w", STATE_PARAM, DT_F32, DIMS(8, 8)),
+          x = plan_input(g, "x", DT_F32, DIMS(8, 8));
     Value next = build_binary(g, OP_add, w, x);
     graph_add_root(g, ENTRY_APPLY, true, "w", next);
     graph_add_root(g, ENTRY_APPLY, false, "y", build_dot(g, next, w, false, false));
@@ -72,7 +81,8 @@ Test(plan_memory, a_reader_that_needs_the_new_value_forces_a_copy) {
 
 Test(plan_memory, two_roots_on_one_value_and_roots_on_leaves_and_views) {
     Graph *g = graph_new("t");
-    Value x = plan_input(g, "x", DT_F32, DIMS(4, 6)), w = plan_state(g, "w", STATE_PARAM, DT_F32, DIMS(4, 6));
+    Value x = plan_input(g, "x", DT_F32, DIMS(4, 6)),
+          w = plan_state(g, "w", STATE_PARAM, DT_F32, DIMS(4, 6));
     Value y = build_unary(g, OP_exp, x);
     graph_add_root(g, ENTRY_EVAL, false, "y", y);
     graph_add_root(g, ENTRY_EVAL, false, "again", y);
@@ -89,8 +99,10 @@ Test(plan_memory, two_roots_on_one_value_and_roots_on_leaves_and_views) {
 Test(plan_memory, accumulation_reads_the_state_behind_the_product_on_a_cpu_and_in_it_on_a_gpu) {
     for (int gpu = 0; gpu < 2; gpu++) {
         Graph *g = graph_new("t");
-        Value x = plan_input(g, "x", DT_F32, DIMS(32, 8)), dy = plan_input(g, "dy", DT_F32, DIMS(32, 16));
-        Value old = plan_state(g, "grad.w", STATE_GRADIENT, DT_F32, DIMS(8, 16)), dw = build_dot(g, x, dy, true, false);
+        Value x = plan_input(g, "x", DT_F32, DIMS(32, 8)),
+              dy = plan_input(g, "dy", DT_F32, DIMS(32, 16));
+        Value old = plan_state(g, "grad.w", STATE_GRADIENT, DT_F32, DIMS(8, 16)),
+              dw = build_dot(g, x, dy, true, false);
         graph_add_root(g, ENTRY_MICRO, true, "grad.w", build_binary(g, OP_add, old, dw));
         Planned p = plan_graph(g, gpu);
         cr_expect_eq(plan_launches(&p, ENTRY_MICRO), gpu ? 1 : 2);
@@ -101,7 +113,8 @@ Test(plan_memory, accumulation_reads_the_state_behind_the_product_on_a_cpu_and_i
 
 Test(plan_memory, two_states_change_places) {
     Graph *g = graph_new("t");
-    Value a = plan_state(g, "a", STATE_PARAM, DT_F32, DIMS(4, 6)), b = plan_state(g, "b", STATE_PARAM, DT_F32, DIMS(4, 6));
+    Value a = plan_state(g, "a", STATE_PARAM, DT_F32, DIMS(4, 6)),
+          b = plan_state(g, "b", STATE_PARAM, DT_F32, DIMS(4, 6));
     graph_add_root(g, ENTRY_APPLY, true, "a", b);
     graph_add_root(g, ENTRY_APPLY, true, "b", a);
     Planned p = plan_graph(g, false);
@@ -112,7 +125,8 @@ Test(plan_memory, two_states_change_places) {
 /* A chain of products: each needs its operand and its result, so the bound is two neighbours. */
 static Graph *chain(void) {
     Graph *g = graph_new("t");
-    Value x = plan_input(g, "x", DT_F32, DIMS(16, 16)), w = plan_input(g, "w", DT_F32, DIMS(16, 16));
+    Value x = plan_input(g, "x", DT_F32, DIMS(16, 16)),
+          w = plan_input(g, "w", DT_F32, DIMS(16, 16));
     for (int i = 0; i < 6; i++) x = build_dot(g, x, w, false, false);
     graph_add_root(g, ENTRY_EVAL, false, "y", x);
     return g;
@@ -129,9 +143,11 @@ Test(plan_memory, a_chain_needs_two_buffers) {
 
 Test(plan_memory, a_dying_operand_gives_its_buffer_to_a_map) {
     Graph *g = graph_new("t");
-    Value x = plan_input(g, "x", DT_F32, DIMS(16, 16)), w = plan_input(g, "w", DT_F32, DIMS(16, 16));
+    Value x = plan_input(g, "x", DT_F32, DIMS(16, 16)),
+          w = plan_input(g, "w", DT_F32, DIMS(16, 16));
     Value h = build_dot(g, x, w, false, false);
-    Value turned = build_unary(g, OP_exp, build_binary(g, OP_add, h, build_reduce(g, OP_sum, h, (int64_t[]){0}, 1)));
+    Value turned = build_unary(
+        g, OP_exp, build_binary(g, OP_add, h, build_reduce(g, OP_sum, h, (int64_t[]){0}, 1)));
     graph_add_root(g, ENTRY_EVAL, false, "y", build_dot(g, turned, w, false, false));
     Planned p = plan_graph(g, false);
     cr_expect_eq(p.plan->bytes[BUF_ACTIVATIONS], 1024 + 256);
@@ -195,7 +211,8 @@ Test(plan_check, finds_a_lost_state) {
     adam_update(g, "w", "m.w", "v.w", "grad.w");
     Planned p = plan_graph(g, false);
     EntryPlan *e = &p.plan->entries[ENTRY_APPLY];
-    Value w = graph_root(g, ENTRY_APPLY, true, "w")->value, m = graph_root(g, ENTRY_APPLY, true, "m.w")->value;
+    Value w = graph_root(g, ENTRY_APPLY, true, "w")->value,
+          m = graph_root(g, ENTRY_APPLY, true, "m.w")->value;
     uint32_t t = e->out_buffer_of[w];
     e->out_buffer_of[w] = e->buffer_of[w] = e->out_buffer_of[m];
     e->out_buffer_of[m] = e->buffer_of[m] = t;

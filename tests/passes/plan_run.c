@@ -5,12 +5,15 @@
 #include <string.h>
 
 Value plan_input(Graph *g, const char *name, DType dtype, uint32_t rank, const int64_t *dims) {
-    graph_add_input(g, (Input){.name = name, .type = graph_type_of(g, dtype, rank, dims), .batch_axis = -1});
+    graph_add_input(
+        g, (Input){.name = name, .type = graph_type_of(g, dtype, rank, dims), .batch_axis = -1});
     return build_input(g, name);
 }
 
-Value plan_state(Graph *g, const char *name, StateClass cls, DType dtype, uint32_t rank, const int64_t *dims) {
-    graph_add_state(g, (State){.name = name, .cls = cls, .type = graph_type_of(g, dtype, rank, dims)});
+Value plan_state(Graph *g, const char *name, StateClass cls, DType dtype, uint32_t rank,
+                 const int64_t *dims) {
+    graph_add_state(g,
+                    (State){.name = name, .cls = cls, .type = graph_type_of(g, dtype, rank, dims)});
     return build_state(g, name);
 }
 
@@ -37,7 +40,8 @@ void planned_free(Planned *p) {
 
 uint32_t plan_count(const Planned *p, EntryKind e, GroupKind kind) {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < p->plan->n_groups; i++) n += p->plan->groups[i].entry == e && p->plan->groups[i].kind == kind;
+    for (uint32_t i = 0; i < p->plan->n_groups; i++)
+        n += p->plan->groups[i].entry == e && p->plan->groups[i].kind == kind;
     return n;
 }
 
@@ -50,7 +54,7 @@ typedef struct Runner {
     EntryKind entry;
     const InterpEnv *env;
     unsigned char *memory;
-    Graph *mini;                           /* the group as a graph of its own: what it reads are inputs named v<id> */
+    Graph *mini; /* the group as a graph of its own: what it reads are inputs named v<id> */
     Value *map;
     const Group *group;
 } Runner;
@@ -66,16 +70,19 @@ static Value copied(Runner *r, Value v, bool is_start) {
     const Node *n = graph_node(g, v);
     const Type *t = graph_type_at(g, v);
     if (r->map[v]) return r->map[v];
-    bool loads = leaf_in_memory(g, v) || (r->p->plan->entries[r->entry].buffer_of[v] && !is_own_out(r->group, v));
+    bool loads = leaf_in_memory(g, v) ||
+                 (r->p->plan->entries[r->entry].buffer_of[v] && !is_own_out(r->group, v));
     if (loads && !is_start) {
         char *name = arena_printf(r->mini->arena, "v%u", v);
         return r->map[v] = plan_input(r->mini, name, (DType)t->dtype, t->rank, t->dims);
     }
     Value operands[64];
     cr_assert(n->n_operands <= 64);
-    for (uint32_t i = 0; i < n->n_operands; i++) operands[i] = copied(r, graph_operand(g, v, i), false);
+    for (uint32_t i = 0; i < n->n_operands; i++)
+        operands[i] = copied(r, graph_operand(g, v, i), false);
     AttrId attr = graph_attr(r->mini, g->attrs[n->attr].fields, g->attrs[n->attr].n);
-    return r->map[v] = graph_emit(r->mini, (OpCode)n->op, operands, n->n_operands, attr, graph_type(r->mini, *t));
+    return r->map[v] = graph_emit(r->mini, (OpCode)n->op, operands, n->n_operands, attr,
+                                  graph_type(r->mini, *t));
 }
 
 static const Buffer *buffer_at(const Runner *r, uint32_t b) { return &r->p->plan->buffers[b - 1]; }
@@ -102,14 +109,21 @@ static void launch(Runner *r, const Group *group) {
     r->map = arena_alloc(r->p->arena, sizeof *r->map * r->p->g->n_nodes);
     for (uint32_t i = 0; i < n; i++) {
         Value v = copies ? group->nodes[0] : group->outs[i];
-        graph_add_root(r->mini, ENTRY_EVAL, false, arena_printf(r->mini->arena, "o%u", i), copied(r, v, !copies));
+        graph_add_root(r->mini, ENTRY_EVAL, false, arena_printf(r->mini->arena, "o%u", i),
+                       copied(r, v, !copies));
     }
     const InterpEnv *env = r->env;
-    InterpEnv mine = {.input = from_memory, .scalar = scalar_of, .user = r, .seed = env->seed, .step = env->step, .micro = env->micro};
+    InterpEnv mine = {.input = from_memory,
+                      .scalar = scalar_of,
+                      .user = r,
+                      .seed = env->seed,
+                      .step = env->step,
+                      .micro = env->micro};
     Tensor *results = arena_alloc(r->p->arena, sizeof *results * (n + 1));
     cr_assert(interp_entry(r->mini, ENTRY_EVAL, &mine, r->p->arena, results, stderr));
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t b = copies ? group->to : r->p->plan->entries[r->entry].out_buffer_of[group->outs[i]];
+        uint32_t b =
+            copies ? group->to : r->p->plan->entries[r->entry].out_buffer_of[group->outs[i]];
         tensor_to_bytes(&results[i], r->memory + buffer_at(r, b)->offset);
     }
     graph_free(r->mini);
@@ -136,7 +150,9 @@ static void fill_lasting(Runner *r) {
 static const Buffer *root_buffer(const Runner *r, const Root *root) {
     for (uint32_t i = 0; i < r->p->plan->n_buffers; i++) {
         const Buffer *b = buffer_at(r, i + 1);
-        if (!b->symbol || strcmp(b->symbol, root->name) || b->cls == BUF_INPUTS || (b->cls != BUF_IO) != root->is_update) continue;
+        if (!b->symbol || strcmp(b->symbol, root->name) || b->cls == BUF_INPUTS ||
+            (b->cls != BUF_IO) != root->is_update)
+            continue;
         if (b->cls != BUF_IO || b->entry == r->entry) return b;
     }
     cr_assert_fail("root %s has no buffer", root->name);
@@ -150,11 +166,13 @@ static void compare(const Root *root, const Tensor *want, const Tensor *got, dou
     for (int64_t i = 0; i < type_elems(&want->type) && is_float; i++)
         if (fabs(want->u.f[i]) > scale && !isinf(want->u.f[i])) scale = fabs(want->u.f[i]);
     for (int64_t i = 0; i < type_elems(&want->type); i++) {
-        bool same = is_float ? fabs(want->u.f[i] - got->u.f[i]) <= tolerance * (scale + 1e-2) || want->u.f[i] == got->u.f[i] ||
+        bool same = is_float ? fabs(want->u.f[i] - got->u.f[i]) <= tolerance * (scale + 1e-2) ||
+                                   want->u.f[i] == got->u.f[i] ||
                                    (isnan(want->u.f[i]) && isnan(got->u.f[i]))
                              : want->u.i[i] == got->u.i[i];
-        cr_assert(same, "root %s, element %lld: %.9g, the plan makes %.9g", root->name, (long long)i,
-                  is_float ? want->u.f[i] : (double)want->u.i[i], is_float ? got->u.f[i] : (double)got->u.i[i]);
+        cr_assert(same, "root %s, element %lld: %.9g, the plan makes %.9g", root->name,
+                  (long long)i, is_float ? want->u.f[i] : (double)want->u.i[i],
+                  is_float ? got->u.f[i] : (double)got->u.i[i]);
     }
 }
 
@@ -162,11 +180,14 @@ void plan_run_entry(Planned *p, EntryKind e, const InterpEnv *env, double tolera
     const Entry *entry = &p->g->entries[e];
     Tensor *want = arena_alloc(p->arena, sizeof *want * (entry->n + 1));
     cr_assert(interp_entry(p->g, e, env, p->arena, want, stderr));
-    Runner r = {.p = p, .entry = e, .env = env, .memory = arena_alloc(p->arena, p->plan->arena_bytes + 1)};
+    Runner r = {
+        .p = p, .entry = e, .env = env, .memory = arena_alloc(p->arena, p->plan->arena_bytes + 1)};
     fill_lasting(&r);
-    for (uint32_t i = 0; i < p->plan->entries[e].n; i++) launch(&r, &p->plan->groups[p->plan->entries[e].order[i]]);
+    for (uint32_t i = 0; i < p->plan->entries[e].n; i++)
+        launch(&r, &p->plan->groups[p->plan->entries[e].order[i]]);
     for (uint32_t i = 0; i < entry->n; i++) {
-        Tensor got = tensor_from_bytes(p->arena, want[i].type, r.memory + root_buffer(&r, &entry->roots[i])->offset);
+        Tensor got = tensor_from_bytes(p->arena, want[i].type,
+                                       r.memory + root_buffer(&r, &entry->roots[i])->offset);
         compare(&entry->roots[i], &want[i], &got, tolerance);
     }
 }
