@@ -1,17 +1,19 @@
 /* autodiff.c - appends d loss_sum / d parameter for every parameter that trains.
  *
- * In: the output loss_sum of micro. Out: an output grad.NAME of micro for each parameter that the loss reaches, of the
- * parameter's dims, times loss_scale / static_count; nothing else changes. Operands precede users, so one loop from the loss
- * down meets every node after all its users: its gradient is complete and its row in the registry says what the operands get.
- * Only nodes between a training parameter and the loss are visited. Every op without a gradient on that road is reported, all
- * in one run. A parameter that the loss does not reach stops training, with a warning. Where that leaves none, it is an error. */
+ * In: the output loss_sum of micro. Out: an output grad.NAME of micro for each parameter that the
+ * loss reaches, of the parameter's dims, times loss_scale / static_count; nothing else changes.
+ * Operands precede users, so one loop from the loss down meets every node after all its users: its
+ * gradient is complete and its row in the registry says what the operands get. Only nodes between a
+ * training parameter and the loss are visited. Every op without a gradient on that road is
+ * reported, all in one run. A parameter that the loss does not reach stops training, with a
+ * warning. Where that leaves none, it is an error. */
 #include "pass.h"
 #include <string.h>
 
 typedef struct Autodiff {
     PassContext *ctx;
     Graph *g;
-    bool *depends;                                           /* float, and made from a parameter that trains */
+    bool *depends; /* float, and made from a parameter that trains */
     Value *grads;
 } Autodiff;
 
@@ -27,17 +29,21 @@ static bool *find_dependent(Autodiff *p, Value loss) {
     for (Value v = 1; v <= loss; v++) {
         if (dtype_info[graph_type_at(g, v)->dtype].cls != CLASS_FLT) continue;
         depends[v] = trains(g, v);
-        for (uint32_t i = 0; i < graph_node(g, v)->n_operands && !depends[v]; i++) depends[v] = depends[graph_operand(g, v, i)];
+        for (uint32_t i = 0; i < graph_node(g, v)->n_operands && !depends[v]; i++)
+            depends[v] = depends[graph_operand(g, v, i)];
     }
     return depends;
 }
 
-/* A scatter that adds onto zeros may as well add onto the other term: no zeros are written, nothing is added twice. */
+/* A scatter that adds onto zeros may as well add onto the other term: no zeros are written, nothing
+ * is added twice. */
 static Value scatter_onto(Graph *g, Value base, Value s) {
     OpCode op = graph_op(g, s);
     double fill;
     if (op != OP_scatter && op != OP_put && op != OP_scatter_nd) return 0;
-    if (attr_i(g, s, A_MODE, SCATTER_ADD) != SCATTER_ADD || graph_node(g, s)->type != graph_node(g, base)->type) return 0;
+    if (attr_i(g, s, A_MODE, SCATTER_ADD) != SCATTER_ADD ||
+        graph_node(g, s)->type != graph_node(g, base)->type)
+        return 0;
     if (!const_splat(g, graph_operand(g, s, 0), &fill) || fill != 0) return 0;
     Value operands[] = {base, graph_operand(g, s, 1), graph_operand(g, s, 2)};
     return graph_emit(g, op, operands, 3, graph_node(g, s)->attr, graph_node(g, s)->type);
@@ -63,10 +69,13 @@ static const char *parameter_behind(const Autodiff *p, Value v) {
 
 static const char *name_of_op(const Graph *g, Value v) {
     LocId loc = graph_node(g, v)->loc;
-    return loc && g->locs[loc].op && *g->locs[loc].op ? g->locs[loc].op : op_info[graph_op(g, v)].name;
+    return loc && g->locs[loc].op && *g->locs[loc].op ? g->locs[loc].op
+                                                      : op_info[graph_op(g, v)].name;
 }
 
-static bool has_gradient(OpCode op) { return op_info[op].grad || op_info[op].vjp || op_info[op].lower == LOWER_LEAF; }
+static bool has_gradient(OpCode op) {
+    return op_info[op].grad || op_info[op].vjp || op_info[op].lower == LOWER_LEAF;
+}
 
 static void visit(Autodiff *p, Value v, Value *d) {
     Graph *g = p->g;
@@ -98,29 +107,34 @@ static Value seed(Graph *g, Value loss) {
     const Root *r = graph_root(g, ENTRY_APPLY, false, "static_count");
     g->loc = graph_loc_derived(g, LOC_GRADIENT, graph_node(g, loss)->loc);
     DType dtype = (DType)graph_type_at(g, loss)->dtype;
-    return build_cast(g, build_binary(g, OP_div, build_scalar(g, "loss_scale", DT_F32), r->value), dtype);
+    return build_cast(g, build_binary(g, OP_div, build_scalar(g, "loss_scale", DT_F32), r->value),
+                      dtype);
 }
 
 /* ---- what got no gradient ---- */
 
-/* The first op on a road from the state to the loss that lets no gradient through; 0 where no road leads there. */
+/* The first op on a road from the state to the loss that lets no gradient through; 0 where no road
+ * leads there. */
 static Value find_cut(const Autodiff *p, const char *state, Value loss) {
     const Graph *g = p->g;
-    bool *below = arena_alloc(p->ctx->arena, loss + 1), *on_road = arena_alloc(p->ctx->arena, loss + 1);
+    bool *below = arena_alloc(p->ctx->arena, loss + 1),
+         *on_road = arena_alloc(p->ctx->arena, loss + 1);
     on_road[loss] = true;
     for (Value v = loss; v > 0; v--)
-        for (uint32_t i = 0; on_road[v] && i < graph_node(g, v)->n_operands; i++) on_road[graph_operand(g, v, i)] = true;
+        for (uint32_t i = 0; on_road[v] && i < graph_node(g, v)->n_operands; i++)
+            on_road[graph_operand(g, v, i)] = true;
     for (Value v = 1; v <= loss; v++) {
         if (!on_road[v]) continue;
         below[v] = graph_op(g, v) == OP_state && !strcmp(attr_s(g, v, A_NAME), state);
-        for (uint32_t i = 0; i < graph_node(g, v)->n_operands && !below[v]; i++) below[v] = below[graph_operand(g, v, i)];
+        for (uint32_t i = 0; i < graph_node(g, v)->n_operands && !below[v]; i++)
+            below[v] = below[graph_operand(g, v, i)];
         if (below[v] && graph_op(g, v) != OP_state && (p->grads[v] || !p->depends[v])) return v;
     }
     return 0;
 }
 
-/* A parameter that the loss does not reach, or reaches only through ops without a gradient, stops training. Where none is left,
- * the ops that cut them off are what is wrong. */
+/* A parameter that the loss does not reach, or reaches only through ops without a gradient, stops
+ * training. Where none is left, the ops that cut them off are what is wrong. */
 static void report_untrained(Autodiff *p, const Value *of_state, uint32_t n_trained, Value loss) {
     Graph *g = p->g;
     ArenaMark mark = arena_mark(p->ctx->arena);
@@ -128,9 +142,12 @@ static void report_untrained(Autodiff *p, const Value *of_state, uint32_t n_trai
         State *s = &g->states[i];
         if (!s->trains || of_state[i]) continue;
         Value cut = find_cut(p, s->name, loss);
-        if (cut && !n_trained) diag_add(g, E_NO_GRADIENT, graph_node(g, cut)->loc, name_of_op(g, cut), s->name);
-        else diag_add(g, W_UNTRAINED, 0, s->name);
-        if (cut && n_trained) diag_hint(g, "op %s on its way to the loss has no gradient", name_of_op(g, cut));
+        if (cut && !n_trained)
+            diag_add(g, E_NO_GRADIENT, graph_node(g, cut)->loc, name_of_op(g, cut), s->name);
+        else
+            diag_add(g, W_UNTRAINED, 0, s->name);
+        if (cut && n_trained)
+            diag_hint(g, "op %s on its way to the loss has no gradient", name_of_op(g, cut));
         s->trains = false;
         arena_release(p->ctx->arena, mark);
     }
@@ -143,7 +160,8 @@ static void add_outputs(Autodiff *p, Value loss) {
     Value *of_state = arena_alloc(p->ctx->arena, sizeof *of_state * (g->n_states + 1));
     uint32_t n = 0;
     for (Value v = 1; v <= loss; v++)
-        if (p->grads[v] && trains(g, v)) of_state[graph_state(g, attr_s(g, v, A_NAME)) - g->states] = p->grads[v];
+        if (p->grads[v] && trains(g, v))
+            of_state[graph_state(g, attr_s(g, v, A_NAME)) - g->states] = p->grads[v];
     for (uint32_t i = 0; i < g->n_states; i++) {
         if (!of_state[i]) continue;
         graph_add_root(g, ENTRY_MICRO, false, grad_name(g, g->states[i].name), of_state[i]);
@@ -154,7 +172,9 @@ static void add_outputs(Autodiff *p, Value loss) {
 
 bool pass_autodiff(PassContext *ctx) {
     Graph *g = ctx->g;
-    Value loss = graph_root(g, ENTRY_MICRO, false, "loss_sum") ? graph_root(g, ENTRY_MICRO, false, "loss_sum")->value : 0;
+    Value loss = graph_root(g, ENTRY_MICRO, false, "loss_sum")
+                     ? graph_root(g, ENTRY_MICRO, false, "loss_sum")->value
+                     : 0;
     if (!loss || !graph_root(g, ENTRY_APPLY, false, "static_count")) {
         diag_add(g, E_OPTION, 0, "this graph has its gradients already");
         return false;
@@ -170,6 +190,7 @@ bool pass_autodiff(PassContext *ctx) {
     if (diag_has_errors(g)) return false;
     add_outputs(&p, loss);
     if (diag_has_errors(g)) return false;
-    pass_rewrite(ctx, NULL, NULL); /* leaves behind what nothing reads, such as the gradients of inputs */
+    pass_rewrite(ctx, NULL,
+                 NULL); /* leaves behind what nothing reads, such as the gradients of inputs */
     return true;
 }

@@ -1,8 +1,10 @@
-/* clip.c - the global gradient norm, and the one factor that turns raw gradients into the clipped mean.
+/* clip.c - the global gradient norm, and the one factor that turns raw gradients into the clipped
+ * mean.
  *
- * In: the raw gradients (sums over the step, times loss_scale / static_count). The norm is one partial sum of squares per
- * parameter, then the sum of those in a balanced tree: a fixed order, and short chains of roundings. As in
- * torch.nn.utils.clip_grad_norm_, the factor is min(1, clip / (norm + 1e-6)); clip is infinite where clipping is off. */
+ * In: the raw gradients (sums over the step, times loss_scale / static_count). The norm is one
+ * partial sum of squares per parameter, then the sum of those in a balanced tree: a fixed order,
+ * and short chains of roundings. As in torch.nn.utils.clip_grad_norm_, the factor is min(1, clip /
+ * (norm + 1e-6)); clip is infinite where clipping is off. */
 #include "pass.h"
 
 static Value square_sum(Graph *g, Value v) {
@@ -14,7 +16,8 @@ static Value square_sum(Graph *g, Value v) {
 
 static Value tree_sum(Graph *g, Value *v, uint32_t n) {
     for (; n > 1; n = (n + 1) / 2)
-        for (uint32_t i = 0; i < n / 2 + n % 2; i++) v[i] = 2 * i + 1 < n ? build_binary(g, OP_add, v[2 * i], v[2 * i + 1]) : v[2 * i];
+        for (uint32_t i = 0; i < n / 2 + n % 2; i++)
+            v[i] = 2 * i + 1 < n ? build_binary(g, OP_add, v[2 * i], v[2 * i + 1]) : v[2 * i];
     return v[0];
 }
 
@@ -27,6 +30,7 @@ Value clip_factor(PassContext *ctx, const Value *grads, uint32_t n, Value invers
     }
     g->loc = graph_loc_derived(g, LOC_CLIP, 0);
     *norm = build_binary(g, OP_mul, build_unary(g, OP_sqrt, tree_sum(g, sums, n)), inverse);
-    RuleBind binds[] = {{"inverse", inverse}, {"norm", *norm}, {"clip", build_scalar(g, "clip", DT_F32)}};
+    RuleBind binds[] = {
+        {"inverse", inverse}, {"norm", *norm}, {"clip", build_scalar(g, "clip", DT_F32)}};
     return rule_build(g, "(mul inverse (min 1 (div clip (add norm 1e-6))))", binds, 3, 0);
 }

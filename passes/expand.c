@@ -1,15 +1,18 @@
-/* expand.c - macros and huge reductions, written out in core ops; detach, which only autodiff reads, goes away.
+/* expand.c - macros and huge reductions, written out in core ops; detach, which only autodiff
+ * reads, goes away.
  *
- * Every macro becomes its expansion from the registry; those of backward share their subexpressions with it, since equal nodes
- * are one. A sum of very many elements to few results would be one long chain on one thread: it becomes sums of chunks, then
- * the sum of those, in a fixed order; reduced axes that lie apart are summed from the innermost outwards. */
+ * Every macro becomes its expansion from the registry; those of backward share their subexpressions
+ * with it, since equal nodes are one. A sum of very many elements to few results would be one long
+ * chain on one thread: it becomes sums of chunks, then the sum of those, in a fixed order; reduced
+ * axes that lie apart are summed from the innermost outwards. */
 #include "pass.h"
 
 enum { HUGE_ELEMS = 65536, FEW_RESULTS = 16, CHUNK_ELEMS = 4096 };
 
 static Value expand_macro(void *pass, const Graph *from, Value v, Graph *to, const Value *map) {
     (void)pass;
-    if (graph_op(from, v) == OP_detach) return map[graph_operand(from, v, 0)]; /* backward is there: nothing more to keep from it */
+    if (graph_op(from, v) == OP_detach)
+        return map[graph_operand(from, v, 0)]; /* backward is there: nothing more to keep from it */
     if (op_info[graph_op(from, v)].lower != LOWER_MACRO) return 0;
     return macro_expand(to, node_copied(from, v, to, map));
 }
@@ -21,20 +24,24 @@ static int64_t chunk(int64_t n) {
     return 0;
 }
 
-/* Sums the middle of [before, n, after] in two levels: [before, 1, after]. Pads with zeros to whole chunks. */
+/* Sums the middle of [before, n, after] in two levels: [before, 1, after]. Pads with zeros to whole
+ * chunks. */
 static Value sum_in_chunks(Graph *g, Value v, int64_t before, int64_t n, int64_t after) {
     int64_t len = chunk(n);
     if (!len) {
         int64_t zero[3] = {0}, high[3] = {0, (CHUNK_ELEMS - n % CHUNK_ELEMS) % CHUNK_ELEMS, 0};
-        v = build_pad(g, build_reshape(g, v, 3, (int64_t[]){before, n, after}), zero, high, zero, 0);
+        v = build_pad(g, build_reshape(g, v, 3, (int64_t[]){before, n, after}), zero, high, zero,
+                      0);
         n += high[1];
         len = CHUNK_ELEMS;
     }
     v = build_reshape(g, v, 4, (int64_t[]){before, n / len, len, after});
-    return build_reduce(g, OP_sum, build_reduce(g, OP_sum, v, (int64_t[]){2}, 1), (int64_t[]){1}, 1);
+    return build_reduce(g, OP_sum, build_reduce(g, OP_sum, v, (int64_t[]){2}, 1), (int64_t[]){1},
+                        1);
 }
 
-/* The innermost run of neighbouring reduced axes: [*first, *end). Axes of extent 1 belong to any run. */
+/* The innermost run of neighbouring reduced axes: [*first, *end). Axes of extent 1 belong to any
+ * run. */
 static void innermost_run(const Type *t, const bool *reduced, uint32_t *first, uint32_t *end) {
     *end = t->rank;
     while (*end > 0 && !(reduced[*end - 1] && t->dims[*end - 1] > 1)) --*end;
@@ -56,7 +63,8 @@ static Value sum_run(Graph *g, Value v, uint32_t first, uint32_t end) {
         result.dims[i] = 1;
         axes[i - first] = i;
     }
-    if (n < HUGE_ELEMS || type_elems(&result) > FEW_RESULTS) return build_reduce(g, OP_sum, v, axes, end - first);
+    if (n < HUGE_ELEMS || type_elems(&result) > FEW_RESULTS)
+        return build_reduce(g, OP_sum, v, axes, end - first);
     v = sum_in_chunks(g, v, product(&t, 0, first), n, product(&t, end, t.rank));
     return build_reshape(g, v, result.rank, result.dims);
 }

@@ -1,19 +1,23 @@
 /* optimizer.c - the apply entry: from summed gradients to new weights.
  *
- * In: states grad.NAME, loss_sum and loss_count that micro sums over a step, and the output static_count of apply. Out: apply
- * gives loss, grad_norm (of the mean, before clipping), count and grad_scale (the factor that makes a raw grad.NAME the mean),
- * and updates every parameter that trains and its moments by the rules of optimizer.def.
- * Where no label may count in a step, every update keeps the old value then. */
+ * In: states grad.NAME, loss_sum and loss_count that micro sums over a step, and the output
+ * static_count of apply. Out: apply gives loss, grad_norm (of the mean, before clipping), count and
+ * grad_scale (the factor that makes a raw grad.NAME the mean), and updates every parameter that
+ * trains and its moments by the rules of optimizer.def. Where no label may count in a step, every
+ * update keeps the old value then. */
 #include "pass.h"
 #include <string.h>
 
-typedef struct OptimizerRow { const char *name, *moments, *rules; } OptimizerRow;
+typedef struct OptimizerRow {
+    const char *name, *moments, *rules;
+} OptimizerRow;
 static const OptimizerRow optimizers[] = {
 #define OPTIM(name, moments, rules) {#name, moments, rules},
 #include "optimizer.def"
 #undef OPTIM
 };
-static const char *const scalars[] = {"lr", "weight_decay", "beta1", "beta2", "bias1", "bias2", "eps", "momentum", "nesterov", "first"};
+static const char *const scalars[] = {"lr",    "weight_decay", "beta1",    "beta2",    "bias1",
+                                      "bias2", "eps",          "momentum", "nesterov", "first"};
 enum { N_SCALARS = sizeof scalars / sizeof *scalars, MAX_BINDS = N_SCALARS + 16 };
 
 static const OptimizerRow *find_optimizer(PassContext *ctx) {
@@ -31,11 +35,14 @@ typedef struct Optimizer {
     PassContext *ctx;
     Graph *g;
     const OptimizerRow *row;
-    Value factor, keeps;                                     /* keeps: predicate, false: nothing changes; 0: always true */
+    Value factor, keeps; /* keeps: predicate, false: nothing changes; 0: always true */
 } Optimizer;
 
 /* Locals of one parameter's rules; a later assignment of a name replaces the earlier one. */
-typedef struct Names { RuleBind binds[MAX_BINDS]; uint32_t n; } Names;
+typedef struct Names {
+    RuleBind binds[MAX_BINDS];
+    uint32_t n;
+} Names;
 
 static void assign(Names *names, const char *name, Value v) {
     for (uint32_t i = 0; i < names->n; i++)
@@ -53,7 +60,8 @@ static bool count_may_be_zero(PassContext *ctx) {
     bool *fed = arena_alloc(ctx->arena, count + 1);
     for (Value v = 1; v <= count; v++) {
         fed[v] = graph_op(g, v) == OP_input;
-        for (uint32_t i = 0; i < graph_node(g, v)->n_operands && !fed[v]; i++) fed[v] = fed[graph_operand(g, v, i)];
+        for (uint32_t i = 0; i < graph_node(g, v)->n_operands && !fed[v]; i++)
+            fed[v] = fed[graph_operand(g, v, i)];
     }
     return fed[count];
 }
@@ -64,10 +72,13 @@ static void add_update(const Optimizer *o, const char *name, Value old, Value v)
     graph_add_root(g, ENTRY_APPLY, true, name, v);
 }
 
-static const char *moment_state(const Optimizer *o, char moment, const char *parameter, TypeId type) {
+static const char *moment_state(const Optimizer *o, char moment, const char *parameter,
+                                TypeId type) {
     Graph *g = o->g;
     const char *name = arena_printf(g->arena, "%c.%s", moment, parameter);
-    if (!graph_state(g, name)) graph_add_state(g, (State){.name = name, .type = type, .cls = STATE_OPTIMIZER, .of = parameter});
+    if (!graph_state(g, name))
+        graph_add_state(
+            g, (State){.name = name, .type = type, .cls = STATE_OPTIMIZER, .of = parameter});
     return name;
 }
 
@@ -93,7 +104,8 @@ static void update_parameter(const Optimizer *o, const char *parameter, TypeId t
         old[(unsigned char)*m] = build_state(g, state_names[(unsigned char)*m]);
         assign(&names, arena_printf(o->ctx->arena, "%c", *m), old[(unsigned char)*m]);
     }
-    for (uint32_t i = 0; i < N_SCALARS; i++) assign(&names, scalars[i], build_cast(g, build_scalar(g, scalars[i], DT_F32), dtype));
+    for (uint32_t i = 0; i < N_SCALARS; i++)
+        assign(&names, scalars[i], build_cast(g, build_scalar(g, scalars[i], DT_F32), dtype));
     assign(&names, "w", old['w']);
     assign(&names, "g", build_binary(g, OP_mul, grad, build_cast(g, o->factor, dtype)));
     for (uint32_t i = 0;; i++) {
@@ -104,7 +116,8 @@ static void update_parameter(const Optimizer *o, const char *parameter, TypeId t
     }
     for (uint32_t i = 0; i < names.n; i++) {
         unsigned char c = (unsigned char)names.binds[i].name[0];
-        if (!names.binds[i].name[1] && state_names[c]) add_update(o, state_names[c], old[c], names.binds[i].value);
+        if (!names.binds[i].name[1] && state_names[c])
+            add_update(o, state_names[c], old[c], names.binds[i].value);
     }
 }
 
@@ -117,20 +130,25 @@ bool pass_optimizer(PassContext *ctx) {
     g->entries[ENTRY_APPLY].n = 0;
     g->loc = graph_loc_derived(g, LOC_OPTIMIZER, 0);
     Value count = build_state(g, "loss_count");
-    Value inverse = build_binary(g, OP_div, static_count, build_binary(g, OP_mul, count, build_scalar(g, "loss_scale", DT_F32)));
-    if (count_may_be_zero(ctx)) o.keeps = build_binary(g, OP_gt, count, build_splat(g, graph_node(g, count)->type, 0));
+    Value inverse =
+        build_binary(g, OP_div, static_count,
+                     build_binary(g, OP_mul, count, build_scalar(g, "loss_scale", DT_F32)));
+    if (count_may_be_zero(ctx))
+        o.keeps = build_binary(g, OP_gt, count, build_splat(g, graph_node(g, count)->type, 0));
 
     uint32_t n_states = g->n_states, n = 0;
     Value *grads = arena_alloc(ctx->arena, sizeof *grads * (n_states + 1)), norm;
     for (uint32_t i = 0; i < n_states; i++)
         if (g->states[i].trains) grads[n++] = build_state(g, grad_name(g, g->states[i].name));
-    graph_add_root(g, ENTRY_APPLY, false, "loss", build_binary(g, OP_div, build_state(g, "loss_sum"), count));
+    graph_add_root(g, ENTRY_APPLY, false, "loss",
+                   build_binary(g, OP_div, build_state(g, "loss_sum"), count));
     o.factor = clip_factor(ctx, grads, n, inverse, &norm);
     graph_add_root(g, ENTRY_APPLY, false, "grad_norm", norm);
     graph_add_root(g, ENTRY_APPLY, false, "count", count);
     graph_add_root(g, ENTRY_APPLY, false, "grad_scale", inverse);
     for (uint32_t i = 0, k = 0; i < n_states; i++)
-        if (g->states[i].trains) update_parameter(&o, g->states[i].name, g->states[i].type, grads[k++]);
+        if (g->states[i].trains)
+            update_parameter(&o, g->states[i].name, g->states[i].type, grads[k++]);
     g->loc = 0;
     return !diag_has_errors(g);
 }

@@ -1,7 +1,7 @@
 /* property.c - the checkers behind property.def.
  *
- * Each proves one claim about the graph (and the plan) from what stands there, and answers a failure with one sentence. They
- * share nothing with the passes that make the claims. */
+ * Each proves one claim about the graph (and the plan) from what stands there, and answers a
+ * failure with one sentence. They share nothing with the passes that make the claims. */
 #include "planning.h"
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,9 @@ static bool complain(FILE *f, const char *what, const char *name) {
     return false;
 }
 
-static bool is_float(const Graph *g, Value v) { return dtype_info[graph_type_at(g, v)->dtype].cls == CLASS_FLT; }
+static bool is_float(const Graph *g, Value v) {
+    return dtype_info[graph_type_at(g, v)->dtype].cls == CLASS_FLT;
+}
 
 /* An output or an update of that name. */
 static const Root *any_root(const Graph *g, EntryKind e, const char *name) {
@@ -28,16 +30,20 @@ static const Root *any_root(const Graph *g, EntryKind e, const char *name) {
 static bool float_scalar(const Graph *g, EntryKind e, const char *name, FILE *f) {
     const Root *r = any_root(g, e, name);
     if (!r) return complain(f, "no root", name);
-    if (graph_type_at(g, r->value)->rank || !is_float(g, r->value)) return complain(f, "no float scalar:", name);
+    if (graph_type_at(g, r->value)->rank || !is_float(g, r->value))
+        return complain(f, "no float scalar:", name);
     return true;
 }
 
 bool check_HAS_LOSS(const PassContext *ctx, FILE *f) {
     const Graph *g = ctx->g;
-    bool counted = graph_root(g, ENTRY_APPLY, false, "static_count") || graph_root(g, ENTRY_APPLY, false, "loss");
+    bool counted = graph_root(g, ENTRY_APPLY, false, "static_count") ||
+                   graph_root(g, ENTRY_APPLY, false, "loss");
     if (!counted) return complain(f, "apply lacks", "static_count");
-    return float_scalar(g, ENTRY_MICRO, "loss_sum", f) && float_scalar(g, ENTRY_MICRO, "loss_count", f) &&
-           float_scalar(g, ENTRY_EVAL, "loss_sum", f) && float_scalar(g, ENTRY_EVAL, "loss_count", f);
+    return float_scalar(g, ENTRY_MICRO, "loss_sum", f) &&
+           float_scalar(g, ENTRY_MICRO, "loss_count", f) &&
+           float_scalar(g, ENTRY_EVAL, "loss_sum", f) &&
+           float_scalar(g, ENTRY_EVAL, "loss_count", f);
 }
 
 static bool gradients(const PassContext *ctx, FILE *f, bool as_update) {
@@ -47,9 +53,11 @@ static bool gradients(const PassContext *ctx, FILE *f, bool as_update) {
         const State *s = &g->states[i];
         if (!s->trains) continue;
         const char *name = grad_name(g, s->name);
-        const Root *r = as_update ? graph_root(g, ENTRY_MICRO, true, name) : any_root(g, ENTRY_MICRO, name);
+        const Root *r =
+            as_update ? graph_root(g, ENTRY_MICRO, true, name) : any_root(g, ENTRY_MICRO, name);
         if (!r) return complain(f, "micro has no root", name);
-        if (!dims_equal(graph_type_at(g, r->value), &g->types[s->type])) return complain(f, "wrong dims:", name);
+        if (!dims_equal(graph_type_at(g, r->value), &g->types[s->type]))
+            return complain(f, "wrong dims:", name);
         n++;
     }
     return n ? true : complain(f, "no parameter", "trains");
@@ -60,7 +68,8 @@ bool check_HAS_GRADIENT(const PassContext *ctx, FILE *f) { return gradients(ctx,
 bool check_ACCUMULATED(const PassContext *ctx, FILE *f) {
     for (int i = 0; i < 2; i++) {
         const char *name = i ? "loss_count" : "loss_sum";
-        if (!graph_root(ctx->g, ENTRY_MICRO, true, name)) return complain(f, "micro does not update", name);
+        if (!graph_root(ctx->g, ENTRY_MICRO, true, name))
+            return complain(f, "micro does not update", name);
     }
     return gradients(ctx, f, true);
 }
@@ -69,7 +78,8 @@ bool check_HAS_UPDATES(const PassContext *ctx, FILE *f) {
     const Graph *g = ctx->g;
     static const char *const outputs[] = {"loss", "grad_norm", "count", "grad_scale"};
     for (uint32_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
-        if (!graph_root(g, ENTRY_APPLY, false, outputs[i])) return complain(f, "apply does not give", outputs[i]);
+        if (!graph_root(g, ENTRY_APPLY, false, outputs[i]))
+            return complain(f, "apply does not give", outputs[i]);
     for (uint32_t i = 0; i < g->n_states; i++)
         if (g->states[i].trains && !graph_root(g, ENTRY_APPLY, true, g->states[i].name))
             return complain(f, "apply does not update", g->states[i].name);
@@ -108,7 +118,8 @@ bool check_FUSED(const PassContext *ctx, FILE *f) {
         const bool *reached = graph_reachable(g, ctx->arena, (EntryKind)e);
         bool *held = arena_alloc(ctx->arena, g->n_nodes);
         for (uint32_t i = 0; i < p->n_groups; i++)
-            for (uint32_t k = 0; (int)p->groups[i].entry == e && k < p->groups[i].n_nodes; k++) held[p->groups[i].nodes[k]] = true;
+            for (uint32_t k = 0; (int)p->groups[i].entry == e && k < p->groups[i].n_nodes; k++)
+                held[p->groups[i].nodes[k]] = true;
         for (Value v = 1; v < g->n_nodes && holds; v++) {
             double splat;
             if (reached[v] && needs_kernel(g, v) && !held[v] && !const_splat(g, v, &splat))
@@ -120,7 +131,8 @@ bool check_FUSED(const PassContext *ctx, FILE *f) {
 }
 
 /* Walks back from the operands of a member, through views, to values that groups store. */
-static bool made_before(const Graph *g, const uint32_t *maker, Value v, uint32_t at, uint32_t depth) {
+static bool made_before(const Graph *g, const uint32_t *maker, Value v, uint32_t at,
+                        uint32_t depth) {
     if (!needs_kernel(g, v)) {
         for (uint32_t i = 0; depth < 64 && i < graph_node(g, v)->n_operands; i++)
             if (!made_before(g, maker, graph_operand(g, v, i), at, depth + 1)) return false;
@@ -145,7 +157,8 @@ static bool order_sound(const PassContext *ctx, EntryKind e, FILE *f) {
         for (uint32_t k = 0; k < grp->n_nodes; k++)
             for (uint32_t o = 0; o < graph_node(g, grp->nodes[k])->n_operands; o++)
                 if (!made_before(g, maker, graph_operand(g, grp->nodes[k], o), i, 0))
-                    return complain(f, "a launch reads what a later one makes, for", op_info[graph_op(g, grp->nodes[k])].name);
+                    return complain(f, "a launch reads what a later one makes, for",
+                                    op_info[graph_op(g, grp->nodes[k])].name);
     }
     return true;
 }
@@ -181,10 +194,13 @@ bool check_PLANNED(const PassContext *ctx, FILE *f) {
     bool holds = true;
     for (uint32_t i = 0; i < p->n_buffers && holds; i++) {
         uint64_t end = sorted[i]->offset + sorted[i]->bytes;
-        if (end > p->arena_bytes) holds = complain(f, "outside the arena: buffer", sorted[i]->symbol ? sorted[i]->symbol : "");
+        if (end > p->arena_bytes)
+            holds = complain(f, "outside the arena: buffer",
+                             sorted[i]->symbol ? sorted[i]->symbol : "");
         for (uint32_t k = i + 1; k < p->n_buffers && sorted[k]->offset < end && holds; k++)
             if (sorted[k]->bytes && meet(sorted[i], sorted[k]))
-                holds = complain(f, "buffers overlap:", sorted[i]->symbol ? sorted[i]->symbol : "internal");
+                holds = complain(
+                    f, "buffers overlap:", sorted[i]->symbol ? sorted[i]->symbol : "internal");
     }
     arena_release(ctx->arena, mark);
     return holds && plan_check(ctx->g, p, f);

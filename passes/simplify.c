@@ -1,8 +1,9 @@
 /* simplify.c - folds constants, cancels and canonicalises, bottom up.
  *
- * In one walk every node is copied with its operands already simple; then constants fold through the interpreter, views merge
- * (view.c) and the rules of simplify.def for its op are tried, until nothing changes. A rule may leave nodes that a further walk
- * simplifies, so walks repeat while they find something, a few times at most. Results keep their type exactly. */
+ * In one walk every node is copied with its operands already simple; then constants fold through
+ * the interpreter, views merge (view.c) and the rules of simplify.def for its op are tried, until
+ * nothing changes. A rule may leave nodes that a further walk simplifies, so walks repeat while
+ * they find something, a few times at most. Results keep their type exactly. */
 #include "simplify.h"
 #include "pass.h"
 #include <math.h>
@@ -10,7 +11,11 @@
 
 enum { MAX_WALKS = 4, MAX_STEPS = 32, MAX_FOLD_ELEMS = 65536, MAX_RULES = 128 };
 typedef enum RuleDomain { ON_ANY, ON_INT } RuleDomain;
-typedef struct RuleRow { const char *name; RuleDomain on; const char *pattern, *replacement; } RuleRow;
+typedef struct RuleRow {
+    const char *name;
+    RuleDomain on;
+    const char *pattern, *replacement;
+} RuleRow;
 static const RuleRow rules[] = {
 #define RULE(name, on, pattern, replacement) {#name, ON_##on, pattern, replacement},
 #include "simplify.def"
@@ -21,7 +26,7 @@ _Static_assert(sizeof rules / sizeof *rules < 128, "raise MAX_RULES");
 
 typedef struct Simplify {
     PassContext *ctx;
-    uint8_t first[N_OPS], next[MAX_RULES];                   /* 1 + index of the rules by the pattern's op */
+    uint8_t first[N_OPS], next[MAX_RULES]; /* 1 + index of the rules by the pattern's op */
     uint32_t n_changed;
 } Simplify;
 
@@ -81,7 +86,8 @@ static Value fold_splat(Simplify *s, Graph *g, Value v) {
         double x;
         Value o = graph_operand(g, v, i);
         const_splat(g, o, &x);
-        operands[i] = build_splat(g, graph_type_of(g, (DType)graph_type_at(g, o)->dtype, 0, NULL), x);
+        operands[i] =
+            build_splat(g, graph_type_of(g, (DType)graph_type_at(g, o)->dtype, 0, NULL), x);
     }
     Value one = graph_emit(g, op, operands, count, attr, graph_type_of(g, (DType)t.dtype, 0, NULL));
     Value folded = one ? fold_here(s, g, one) : 0;
@@ -93,12 +99,16 @@ static bool repeats_along(const char *bytes, const Type *t, uint32_t axis) {
     size_t inner = dtype_info[t->dtype].bytes, outer = 1, extent = (size_t)t->dims[axis];
     for (uint32_t i = axis + 1; i < t->rank; i++) inner *= (size_t)t->dims[i];
     for (uint32_t i = 0; i < axis; i++) outer *= (size_t)t->dims[i];
-    for (size_t o = 0; o < outer; o++) /* each block equals the next: the whole is its own shift by one block */
-        if (memcmp(bytes + o * extent * inner, bytes + (o * extent + 1) * inner, (extent - 1) * inner)) return false;
+    for (size_t o = 0; o < outer;
+         o++) /* each block equals the next: the whole is its own shift by one block */
+        if (memcmp(bytes + o * extent * inner, bytes + (o * extent + 1) * inner,
+                   (extent - 1) * inner))
+            return false;
     return true;
 }
 
-/* A constant that repeats itself along axes is a smaller one, expanded: masks come written out for every sample and head. */
+/* A constant that repeats itself along axes is a smaller one, expanded: masks come written out for
+ * every sample and head. */
 static Value shrink_const(Simplify *s, Graph *g, Value v) {
     Type t = *graph_type_at(g, v), small = t;
     const AttrField *data = attr_find(g, v, A_DATA);
@@ -113,10 +123,13 @@ static Value shrink_const(Simplify *s, Graph *g, Value v) {
         size_t inner = dtype_info[t.dtype].bytes, outer = 1, extent = (size_t)small.dims[i];
         for (uint32_t k = i + 1; k < t.rank; k++) inner *= (size_t)small.dims[k];
         for (uint32_t k = 0; k < i; k++) outer *= (size_t)small.dims[k];
-        for (size_t o = 1; o < outer; o++) memmove(bytes + o * inner, bytes + o * extent * inner, inner);
+        for (size_t o = 1; o < outer; o++)
+            memmove(bytes + o * inner, bytes + o * extent * inner, inner);
         small.dims[i] = 1;
     }
-    Value r = dims_equal(&small, &t) ? 0 : build_expand(g, build_const(g, graph_type(g, small), bytes), t.rank, t.dims);
+    Value r = dims_equal(&small, &t)
+                  ? 0
+                  : build_expand(g, build_const(g, graph_type(g, small), bytes), t.rank, t.dims);
     arena_release(s->ctx->arena, mark);
     return r;
 }
@@ -129,14 +142,16 @@ static Value fold(Simplify *s, Graph *g, Value v) {
     int64_t elems = type_elems(graph_type_at(g, v));
     if (lower == LOWER_VIEW && graph_node(g, v)->n_operands == 1 && elems && const_splat(g, v, &x))
         return build_splat(g, graph_node(g, v)->type, x);
-    if (!operands_constant(g, v) || graph_op(g, v) == OP_expand) return 0; /* repeats stay repeats */
+    if (!operands_constant(g, v) || graph_op(g, v) == OP_expand)
+        return 0; /* repeats stay repeats */
     if (lower == LOWER_MAP && elems && operands_splat(g, v)) return fold_splat(s, g, v);
     return elems <= MAX_FOLD_ELEMS ? fold_here(s, g, v) : 0;
 }
 
 /* ---- rules ---- */
 
-/* Patterns match numbers to 1e-6, but 0.9999999 is not 1: all that rules speak of are multiples of a half. */
+/* Patterns match numbers to 1e-6, but 0.9999999 is not 1: all that rules speak of are multiples of
+ * a half. */
 static bool numbers_exact(const Graph *g, Value v) {
     for (uint32_t i = 0; i < graph_node(g, v)->n_operands; i++) {
         double x;
@@ -150,17 +165,21 @@ static Value apply_rule(Graph *g, const RuleRow *r, Value v) {
     uint32_t n = 0;
     Type t = *graph_type_at(g, v);
     if (strpbrk(r->pattern, "0123456789") && !numbers_exact(g, v)) return 0;
-    if (r->on == ON_INT && dtype_info[graph_type_at(g, graph_operand(g, v, 0))->dtype].cls != CLASS_INT) return 0;
+    if (r->on == ON_INT &&
+        dtype_info[graph_type_at(g, graph_operand(g, v, 0))->dtype].cls != CLASS_INT)
+        return 0;
     if (!rule_match(g, r->pattern, v, binds, &n, 8)) return 0;
     Value to = rule_build(g, r->replacement, binds, n, v);
-    if (!to || graph_type_at(g, to)->dtype != t.dtype || graph_type_at(g, to)->rank != t.rank) return 0;
+    if (!to || graph_type_at(g, to)->dtype != t.dtype || graph_type_at(g, to)->rank != t.rank)
+        return 0;
     return build_expand(g, to, t.rank, t.dims); /* a pattern also matches through expand */
 }
 
 static Value simpler(Simplify *s, Graph *g, Value v) {
     Value to = fold(s, g, v);
     if (!to) to = view_simplify(g, v);
-    for (uint32_t i = s->first[graph_op(g, v)]; i && !to; i = s->next[i - 1]) to = apply_rule(g, &rules[i - 1], v);
+    for (uint32_t i = s->first[graph_op(g, v)]; i && !to; i = s->next[i - 1])
+        to = apply_rule(g, &rules[i - 1], v);
     return to == v ? 0 : to;
 }
 
@@ -183,7 +202,8 @@ bool pass_simplify(PassContext *ctx) {
         Graph *before = ctx->g;
         bool last = walk == MAX_WALKS || (walk && !s.n_changed);
         s.n_changed = 0;
-        pass_rewrite(ctx, last ? NULL : visit, &s); /* the last walk only leaves dead nodes behind */
+        pass_rewrite(ctx, last ? NULL : visit,
+                     &s); /* the last walk only leaves dead nodes behind */
         if (before != given) graph_free(before);
         if (last) break;
     }

@@ -1,8 +1,9 @@
 /* view.c - cancels and merges views: what is left reads its operand through one index map each.
  *
- * reshape of reshape, transpose of transpose, expand of expand and slice of slice become one; what changes nothing goes away;
- * a transposed operand of a dot becomes its ta or tb; a map of repeats is repeated itself; a sum over repeats is a product. Values do not
- * change, but for that product, which rounds once where the sum rounded often. */
+ * reshape of reshape, transpose of transpose, expand of expand and slice of slice become one; what
+ * changes nothing goes away; a transposed operand of a dot becomes its ta or tb; a map of repeats
+ * is repeated itself; a sum over repeats is a product. Values do not change, but for that product,
+ * which rounds once where the sum rounded often. */
 #include "pass.h"
 #include "simplify.h"
 #include <string.h>
@@ -119,9 +120,12 @@ static Value view_slice(Graph *g, Value v) {
     Value whole = build_slice(g, a, start, t.dims, step);
     if (whole != v) return whole;
     switch ((int)graph_op(g, a)) {
-    case OP_slice: return slice_of_slice(g, v, graph_operand(g, a, 0));
-    case OP_concat: return slice_of_concat(g, v);
-    case OP_pad: return slice_of_pad(g, v);
+    case OP_slice:
+        return slice_of_slice(g, v, graph_operand(g, a, 0));
+    case OP_concat:
+        return slice_of_concat(g, v);
+    case OP_pad:
+        return slice_of_pad(g, v);
     }
     return 0;
 }
@@ -138,8 +142,8 @@ static Value view_pad(Graph *g, Value v) {
     copy_list(g, v, A_LOW, low);
     copy_list(g, v, A_HIGH, high);
     copy_list(g, v, A_INTERIOR, interior);
-    if (dims_equal(graph_type_at(g, v), graph_type_at(g, graph_operand(g, v, 0))) && all_zero(low, rank) && all_zero(high, rank) &&
-        all_zero(interior, rank))
+    if (dims_equal(graph_type_at(g, v), graph_type_at(g, graph_operand(g, v, 0))) &&
+        all_zero(low, rank) && all_zero(high, rank) && all_zero(interior, rank))
         return graph_operand(g, v, 0);
     return 0;
 }
@@ -167,8 +171,9 @@ static Value view_concat(Graph *g, Value v) {
     return whole;
 }
 
-/* An operand that a transpose leaves with the innermost axis of its source second to last is read by the other flag of the dot:
- * rows stay contiguous, and a plain matrix transpose goes away. Gives the operand to read then, else 0. */
+/* An operand that a transpose leaves with the innermost axis of its source second to last is read
+ * by the other flag of the dot: rows stay contiguous, and a plain matrix transpose goes away. Gives
+ * the operand to read then, else 0. */
 static Value untransposed(Graph *g, Value v) {
     int64_t perm[MAX_RANK];
     uint32_t n = type_of(g, v).rank;
@@ -186,7 +191,8 @@ static Value view_dot(Graph *g, Value v) {
     Value other_a = untransposed(g, a), other_b = untransposed(g, b);
     if (!other_a && !other_b) return 0;
     AttrField fields[] = {attr_int(A_TA, ta ^ (other_a != 0)), attr_int(A_TB, tb ^ (other_b != 0))};
-    return graph_emit(g, OP_dot, (Value[]){other_a ? other_a : a, other_b ? other_b : b}, 2, graph_attr(g, fields, 2), 0);
+    return graph_emit(g, OP_dot, (Value[]){other_a ? other_a : a, other_b ? other_b : b}, 2,
+                      graph_attr(g, fields, 2), 0);
 }
 
 /* Axes of extent 1 need no sum; axes that an expand made multiply. */
@@ -200,8 +206,10 @@ static Value view_sum(Graph *g, Value v) {
     for (uint32_t i = 0; i < n; i++) {
         int64_t axis = axes[i];
         bool repeated = from.dims[axis] == 1;
-        if (repeated) times *= t.dims[axis];
-        else left[n_left++] = axis;
+        if (repeated)
+            times *= t.dims[axis];
+        else
+            left[n_left++] = axis;
     }
     if (n_left == n) return 0;
     for (uint32_t i = 0; i < n; i++)
@@ -209,13 +217,16 @@ static Value view_sum(Graph *g, Value v) {
     Value x = inner ? build_expand(g, inner, t.rank, t.dims) : a;
     x = build_reduce(g, OP_sum, x, left, n_left);
     if (times == 1) return x;
-    return build_binary(g, OP_mul, x, build_splat(g, graph_type_of(g, (DType)result.dtype, 0, NULL), (double)times));
+    return build_binary(
+        g, OP_mul, x,
+        build_splat(g, graph_type_of(g, (DType)result.dtype, 0, NULL), (double)times));
 }
 
 /* Wider and back, or twice the same way: one cast, or none. */
 static Value view_cast(Graph *g, Value v) {
     Value inner = operand_if(g, v, OP_cast);
-    DType to = (DType)graph_type_at(g, v)->dtype, mid = (DType)graph_type_at(g, graph_operand(g, v, 0))->dtype;
+    DType to = (DType)graph_type_at(g, v)->dtype,
+          mid = (DType)graph_type_at(g, graph_operand(g, v, 0))->dtype;
     if (to == mid) return graph_operand(g, v, 0);
     if (!inner) return 0;
     DType from = (DType)graph_type_at(g, inner)->dtype;
@@ -227,7 +238,8 @@ static Value view_cast(Graph *g, Value v) {
 
 /* ---- gathers of known places ---- */
 
-/* The first index and the step where a constant's elements are evenly spaced. One element: step 1. */
+/* The first index and the step where a constant's elements are evenly spaced. One element: step 1.
+ */
 static bool progression(const Graph *g, Value idx, int64_t *first, int64_t *step) {
     double x;
     *step = 1;
@@ -243,11 +255,14 @@ static bool progression(const Graph *g, Value idx, int64_t *first, int64_t *step
     *first = elem_load_int(dtype, bytes);
     *step = elem_load_int(dtype, bytes + dtype_info[dtype].bytes) - *first;
     for (int64_t i = 2; i < n; i++)
-        if (elem_load_int(dtype, bytes + (uint64_t)i * dtype_info[dtype].bytes) != *first + i * *step) return false;
+        if (elem_load_int(dtype, bytes + (uint64_t)i * dtype_info[dtype].bytes) !=
+            *first + i * *step)
+            return false;
     return *step != 0;
 }
 
-/* Rows at even distances are a slice, in backward a pad; through a gather they would be read, and scattered, one by one. */
+/* Rows at even distances are a slice, in backward a pad; through a gather they would be read, and
+ * scattered, one by one. */
 static Value view_gather(Graph *g, Value v) {
     int64_t start[MAX_RANK] = {0}, steps[MAX_RANK], first, step, axis = attr_i(g, v, A_AXIS, 0);
     Value a = graph_operand(g, v, 0), idx = graph_operand(g, v, 1);
@@ -264,8 +279,9 @@ static Value view_gather(Graph *g, Value v) {
 
 /* ---- maps of repeats ---- */
 
-/* A map whose operands all repeat along an axis is made once and repeated: axes where every operand is an expand from extent 1
- * (or a repeated element) become 1 in *small. false where there is none. */
+/* A map whose operands all repeat along an axis is made once and repeated: axes where every operand
+ * is an expand from extent 1 (or a repeated element) become 1 in *small. false where there is none.
+ */
 static bool common_repeats(const Graph *g, Value v, Type *small) {
     bool expands = false, shrinks = false;
     *small = type_of(g, v);
@@ -278,7 +294,8 @@ static bool common_repeats(const Graph *g, Value v, Type *small) {
         if (graph_op(g, o) != OP_expand) return false;
         expands = true;
         for (uint32_t i = 0; i < full.rank; i++)
-            if (graph_type_at(g, graph_operand(g, o, 0))->dims[i] != 1) small->dims[i] = full.dims[i];
+            if (graph_type_at(g, graph_operand(g, o, 0))->dims[i] != 1)
+                small->dims[i] = full.dims[i];
     }
     for (uint32_t i = 0; i < full.rank; i++) shrinks |= small->dims[i] != full.dims[i];
     return expands && shrinks;
@@ -295,7 +312,9 @@ static Value map_of_repeats(Graph *g, Value v) {
         Value o = graph_operand(g, v, k);
         Type t = small;
         t.dtype = graph_type_at(g, o)->dtype;
-        operands[k] = const_splat(g, o, &x) ? build_splat(g, graph_type(g, t), x) : build_expand(g, graph_operand(g, o, 0), t.rank, t.dims);
+        operands[k] = const_splat(g, o, &x)
+                          ? build_splat(g, graph_type(g, t), x)
+                          : build_expand(g, graph_operand(g, o, 0), t.rank, t.dims);
     }
     Value once = graph_emit(g, op, operands, n, 0, graph_type(g, small));
     return build_expand(g, once, full.rank, full.dims);
@@ -307,16 +326,26 @@ Value view_simplify(Graph *g, Value v) {
         if (repeated) return repeated;
     }
     switch ((int)graph_op(g, v)) {
-    case OP_reshape: return view_reshape(g, v);
-    case OP_transpose: return view_transpose(g, v);
-    case OP_expand: return view_expand(g, v);
-    case OP_slice: return view_slice(g, v);
-    case OP_pad: return view_pad(g, v);
-    case OP_concat: return view_concat(g, v);
-    case OP_gather: return view_gather(g, v);
-    case OP_dot: return view_dot(g, v);
-    case OP_sum: return view_sum(g, v);
-    case OP_cast: return view_cast(g, v);
+    case OP_reshape:
+        return view_reshape(g, v);
+    case OP_transpose:
+        return view_transpose(g, v);
+    case OP_expand:
+        return view_expand(g, v);
+    case OP_slice:
+        return view_slice(g, v);
+    case OP_pad:
+        return view_pad(g, v);
+    case OP_concat:
+        return view_concat(g, v);
+    case OP_gather:
+        return view_gather(g, v);
+    case OP_dot:
+        return view_dot(g, v);
+    case OP_sum:
+        return view_sum(g, v);
+    case OP_cast:
+        return view_cast(g, v);
     }
     return 0;
 }

@@ -1,4 +1,5 @@
-/* Tests that the row of an embedding that starts as zeros in a PyTorch model is read like any other and gets no gradient. */
+/* Tests that the row of an embedding that starts as zeros in a PyTorch model is read like any other
+ * and gets no gradient. */
 #include "import_helpers.h"
 
 Test(padding, a_row_of_zeros_passes_no_gradient_in_training_alone) {

@@ -20,9 +20,12 @@ static Tensor make(Env *e, const char *name, Type t, int64_t limit) {
     bool positive = !strncmp(name, "v.", 2) || !strncmp(name, "loss_", 5) || strstr(name, "var");
     for (int64_t i = 0; i < n; i++) {
         double u = unit(name, i);
-        if (dtype_info[t.dtype].cls == CLASS_FLT) r.u.f[i] = positive ? u + 0.25 : 2 * u - 1;
-        else if (t.dtype == DT_BOOL) r.u.i[i] = u < 0.5;
-        else r.u.i[i] = (int64_t)(u * (double)(limit > 0 ? limit : 4));
+        if (dtype_info[t.dtype].cls == CLASS_FLT)
+            r.u.f[i] = positive ? u + 0.25 : 2 * u - 1;
+        else if (t.dtype == DT_BOOL)
+            r.u.i[i] = u < 0.5;
+        else
+            r.u.i[i] = (int64_t)(u * (double)(limit > 0 ? limit : 4));
     }
     return r;
 }
@@ -70,7 +73,8 @@ void env_set_scalar(Env *e, const char *name, double x) {
 
 void env_init(Env *e, const Graph *g, Arena *arena) {
     *e = (Env){.g = g, .arena = arena};
-    e->interp = (InterpEnv){.input = input_of, .state = state_of, .scalar = scalar_of, .user = e, .seed = 1, .step = 1};
+    e->interp = (InterpEnv){
+        .input = input_of, .state = state_of, .scalar = scalar_of, .user = e, .seed = 1, .step = 1};
     env_set_scalar(e, "loss_scale", 1);
     env_set_scalar(e, "samples", 1e6);
     env_set_scalar(e, "clip", 1e30);

@@ -1,13 +1,15 @@
-/* Tests that the pass manager limits rewrites to its fuel, dumps after each pass, proves what passes claim, and writes a
- * reproducer on a fault of ours. */
+/* Tests that the pass manager limits rewrites to its fuel, dumps after each pass, proves what
+ * passes claim, and writes a reproducer on a fault of ours. */
 #include "env.h"
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static const char text[] = "graph small\nstate w : f32[3] param trains\n%1 = state : f32[3] name=w\n%2 = neg %1\n%3 = neg %2\n%4 = neg %3\n%5 = neg %4\n"
-    "%6 = sum %5 axes=[0]\n%7 = reshape %6 : f32[]\nentry micro\noutput loss = %7\nentry eval\noutput loss = %7\n";
+static const char text[] = "graph small\nstate w : f32[3] param trains\n%1 = state : f32[3] "
+                           "name=w\n%2 = neg %1\n%3 = neg %2\n%4 = neg %3\n%5 = neg %4\n"
+                           "%6 = sum %5 axes=[0]\n%7 = reshape %6 : f32[]\nentry micro\noutput "
+                           "loss = %7\nentry eval\noutput loss = %7\n";
 
 static uint32_t count(const Graph *g, OpCode op) {
     uint32_t n = 0;
@@ -68,7 +70,8 @@ Test(manager, writes_a_reproducer_that_says_how_to_run_it) {
     char dir[] = "/tmp/trainc-passes-XXXXXX", repro[8192];
     cr_assert(mkdtemp(dir) && !chdir(dir));
     Graph *g = parse_or_fail(text, "small");
-    g->nodes[2].type = graph_type_of(g, DT_I64, 1, (int64_t[]){3}); /* a fault that no pass would make */
+    g->nodes[2].type =
+        graph_type_of(g, DT_I64, 1, (int64_t[]){3}); /* a fault that no pass would make */
     PassOptions options = default_options();
     options.loss = "output";
     options.batch = 6;

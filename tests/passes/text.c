@@ -3,7 +3,8 @@
  *   # expect: TEXT           the printed result holds TEXT, after the one expected before
  *   # absent: TEXT           it holds TEXT nowhere
  *   # error: CODE            the passes fail, with this diagnostic
- *   # same: ENTRY [TOL]      the entry gives the same values before and after, for random leaves; TOL relative, 1e-12 */
+ *   # same: ENTRY [TOL]      the entry gives the same values before and after, for random leaves;
+ * TOL relative, 1e-12 */
 #include "env.h"
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -23,23 +24,29 @@ static char *read_file(Arena *a, const char *path) {
     return text;
 }
 
-/* Roots of the same name and kind must agree. Reordered sums differ by rounding, folded constants by that to their type. */
-static void same_values(const char *path, Arena *a, const Graph *before, const Graph *after, EntryKind kind, double tolerance) {
+/* Roots of the same name and kind must agree. Reordered sums differ by rounding, folded constants
+ * by that to their type. */
+static void same_values(const char *path, Arena *a, const Graph *before, const Graph *after,
+                        EntryKind kind, double tolerance) {
     Env e1, e2;
     env_init(&e1, before, a);
     env_init(&e2, after, a);
     Tensor *x = env_run(&e1, before, kind), *y = env_run(&e2, after, kind);
     for (uint32_t i = 0; i < before->entries[kind].n; i++) {
-        const Root *r = &before->entries[kind].roots[i], *s = graph_root(after, kind, r->is_update, r->name);
+        const Root *r = &before->entries[kind].roots[i],
+                   *s = graph_root(after, kind, r->is_update, r->name);
         cr_assert(s, "%s: root %s is gone", path, r->name);
         Tensor *p = &x[i], *q = &y[s - after->entries[kind].roots];
         bool is_float = dtype_info[p->type.dtype].cls == CLASS_FLT;
         cr_assert(dims_equal(&p->type, &q->type));
         for (int64_t k = 0; k < type_elems(&p->type); k++) {
-            bool same = is_float ? fabs(p->u.f[k] - q->u.f[k]) <= tolerance * (1 + fabs(p->u.f[k])) || (p->u.f[k] != p->u.f[k] && q->u.f[k] != q->u.f[k])
-                                 : p->u.i[k] == q->u.i[k];
-            cr_assert(same, "%s: root %s element %lld: %.17g became %.17g", path, r->name, (long long)k, is_float ? p->u.f[k] : (double)p->u.i[k],
-                is_float ? q->u.f[k] : (double)q->u.i[k]);
+            bool same = is_float
+                            ? fabs(p->u.f[k] - q->u.f[k]) <= tolerance * (1 + fabs(p->u.f[k])) ||
+                                  (p->u.f[k] != p->u.f[k] && q->u.f[k] != q->u.f[k])
+                            : p->u.i[k] == q->u.i[k];
+            cr_assert(same, "%s: root %s element %lld: %.17g became %.17g", path, r->name,
+                      (long long)k, is_float ? p->u.f[k] : (double)p->u.i[k],
+                      is_float ? q->u.f[k] : (double)q->u.i[k]);
         }
     }
 }
@@ -68,20 +75,29 @@ static bool has_diag(const Graph *g, const char *code) {
     return false;
 }
 
-typedef struct Driven { const char *path; Arena *arena; const Graph *before, *after; const char *at, *text; bool ok; } Driven;
+typedef struct Driven {
+    const char *path;
+    Arena *arena;
+    const Graph *before, *after;
+    const char *at, *text;
+    bool ok;
+} Driven;
 
 static void directive(Driven *d, const char *key, const char *value) {
     if (!strcmp(key, "expect")) {
         const char *found = strstr(d->at, value);
-        cr_assert(found, "%s: this is not in the result (or not here): %s\n%s", d->path, value, d->text);
+        cr_assert(found, "%s: this is not in the result (or not here): %s\n%s", d->path, value,
+                  d->text);
         d->at = found + strlen(value);
     } else if (!strcmp(key, "absent")) {
-        cr_assert(!strstr(d->text, value), "%s: this is in the result: %s\n%s", d->path, value, d->text);
+        cr_assert(!strstr(d->text, value), "%s: this is in the result: %s\n%s", d->path, value,
+                  d->text);
     } else if (!strcmp(key, "error")) {
         cr_assert(!d->ok && has_diag(d->after, value), "%s: no %s", d->path, value);
     } else if (!strcmp(key, "same")) {
         size_t n = strcspn(value, " ");
-        same_values(d->path, d->arena, d->before, d->after, entry_of(value, n), value[n] ? strtod(value + n, NULL) : 1e-12);
+        same_values(d->path, d->arena, d->before, d->after, entry_of(value, n),
+                    value[n] ? strtod(value + n, NULL) : 1e-12);
     }
 }
 
@@ -101,7 +117,8 @@ static void drive(const char *path) {
     d.after = ctx.g;
     d.at = d.text = printed(a, ctx.g);
     char *rest = NULL, *lines = arena_strdup(a, text);
-    for (char *line = strtok_r(lines, "\n", &rest); line && *line == '#'; line = strtok_r(NULL, "\n", &rest)) {
+    for (char *line = strtok_r(lines, "\n", &rest); line && *line == '#';
+         line = strtok_r(NULL, "\n", &rest)) {
         char *key = line + 1 + strspn(line + 1, " "), *colon = strchr(key, ':');
         if (!colon) continue;
         *colon = 0;
