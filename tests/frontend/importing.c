@@ -222,3 +222,22 @@ Test(walk, dropout_and_batch_statistics_are_in_the_training_entry_alone) {
     cr_assert_eq(count_op(m.graph, ENTRY_EVAL, OP_sum), 0);
     model_free(&m);
 }
+
+Test(walk, each_fault_of_a_node_has_its_diagnostic) {
+    static const struct {
+        const char *path, *code, *words;
+    } faults[] = {
+        {MODEL("fault_version"), "E_OP_VERSION", "Upsample at opset 17"},
+        {MODEL("fault_attribute"), "E_OP_ATTRIBUTE", "approximate"},
+        {MODEL("fault_shapes"), "E_SHAPES", "[2,4]"},
+        {MODEL("fault_undefined"), "E_MODEL_INVALID", "nowhere"},
+        {MODEL("fault_missing"), "E_MODEL_INVALID", "MatMul lacks its input 2"},
+        {MODEL("fault_dtype"), "E_DTYPE", "f64"},
+        {MODEL("fault_inner"), "E_DOT_INNER", "4 and 3"},
+        {MODEL("fault_index"), "E_SHAPES", "index 4 is outside an axis of 4"},
+        {MODEL("fault_elements"), "E_MODEL_INVALID", "tensor w holds 12 bytes, its dims say 16"},
+        {MODEL("fault_string"), "E_DTYPE", "tensor w"}};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        import_bad((ImportOptions){.path = faults[i].path, DIMS({"batch", 2})}, 4,
+                   STRINGS(faults[i].code, faults[i].words));
+}

@@ -127,6 +127,22 @@ def statistics():
               raw("var", np.full(3, var, np.float32))], producer="pytorch")
 
 
+def faults():
+    """one file for each way in which a node can be wrong"""
+    x, y = [info("x", ["batch", 4])], [info("y", None)]
+    save("fault_version", [node("Upsample", ["x", "s"], ["y"])], x, y, [raw("s", np.ones(2, np.float32))])
+    save("fault_attribute", [node("Gelu", ["x"], ["y"], approximate="sine")], x, y, opset=20)
+    save("fault_shapes", [node("Add", ["x", "w"], ["y"])], x, y, [raw("w", np.ones(3, np.float32))])
+    save("fault_undefined", [node("Add", ["x", "nowhere"], ["y"])], x, y)
+    save("fault_missing", [node("MatMul", ["x"], ["y"])], x, y)
+    save("fault_dtype", [node("Add", ["x", "w"], ["y"])], x, y, [raw("w", np.ones(4, np.float64))])
+    save("fault_inner", [node("MatMul", ["x", "w"], ["y"])], x, y, [raw("w", np.ones((3, 2), np.float32))])
+    save("fault_index", [node("Gather", ["x", "i"], ["y"], axis=1)], x, y, [raw("i", np.array([4], np.int64))])
+    save("fault_elements", [node("Add", ["x", "w"], ["y"])], x, y,
+         [TensorProto(name="w", data_type=FLOAT, dims=[4], raw_data=np.ones(3, np.float32).tobytes())])
+    save("fault_string", [node("Identity", ["x"], ["y"])], x, y, [helper.make_tensor("w", TensorProto.STRING, [1], [b"text"])])
+
+
 def inputs():
     save("inputs", [node("Add", ["x", "bias"], ["a"]), node("Mul", ["y", "sr"], ["b"]), node("ReduceSum", ["b"], ["c"], keepdims=0), node("Add", ["a", "c"], ["out"])],
          [info("x", ["batch", "width"]), info("y", [None, "batch"]), info("sr", [])], [info("out", ["batch", "width"])],
@@ -159,5 +175,5 @@ def padding():
 
 if __name__ == "__main__":
     os.makedirs(FOLDER, exist_ok=True)
-    for make in (tiny, external_files, obstacles, fold, versions, inlining, training, statistics, inputs, exporters, padding):
+    for make in (tiny, external_files, obstacles, fold, versions, inlining, training, statistics, faults, inputs, exporters, padding):
         make()
