@@ -86,11 +86,21 @@ static void index_of_out(Lower *L, const Type *space, const Ix *idx, const Type 
     }
 }
 
-static void lower_out(Lower *L, Value out, const Type *space, const Ix *idx)
+/* Stores the outs that have an element per point of `space`: all values first, for an out may lie where another one's operand does. */
+static void lower_outs(Lower *L, const Type *space, const Ix *idx)
 {
+    const Group *group = L->group;
+    const int64_t elems = type_elems(space);
+    Let *values = arena_alloc(L->arena, (group->n_outs + 1) * sizeof *values);
     Ix at[MAX_RANK];
-    index_of_out(L, space, idx, graph_type_at(L->g, out), at);
-    lower_store(L, out, at, lower_value(L, out, at, 0));
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < group->n_outs; i++) {
+            const Type *t = graph_type_at(L->g, group->outs[i]);
+            if (type_elems(t) != elems) continue;
+            index_of_out(L, space, idx, t, at);
+            if (pass == 0) values[i] = lower_value(L, group->outs[i], at, 0);
+            else lower_store(L, group->outs[i], at, values[i]);
+        }
 }
 
 /* ---- maps and copies ---- */
@@ -108,7 +118,7 @@ static void lower_points(Lower *L, const Type *dims)
         Value v = L->group->nodes[0];
         lower_store_to(L, L->group->to - 1, v, idx, lower_value(L, v, idx, 0));
     }
-    for (uint32_t i = 0; i < L->group->n_outs; i++) lower_out(L, L->group->outs[i], dims, idx);
+    lower_outs(L, dims, idx);
 }
 
 /* ---- rows ---- */
@@ -192,11 +202,9 @@ static void lower_rows(Lower *L, const Type *dims, const int64_t *axes, uint32_t
     for (L->level = 0; L->level < n_levels; L->level++) {
         for (uint32_t i = 0; i < group->n_nodes; i++)
             if (is_reduction(L->g, group->nodes[i]) && levels[i] == L->level + 1) reduction_accum(L, group->nodes[i], full, reduced);
-        for (uint32_t i = 0; L->level == last && i < group->n_outs; i++)
-            if (!is_all_rows && type_elems(graph_type_at(L->g, group->outs[i])) == n_full) lower_out(L, group->outs[i], dims, full);
+        if (L->level == last && !is_all_rows) lower_outs(L, dims, full);
     }
-    for (uint32_t i = 0; i < group->n_outs; i++)
-        if (is_all_rows || type_elems(graph_type_at(L->g, group->outs[i])) != n_full) lower_out(L, group->outs[i], &rows, row);
+    lower_outs(L, &rows, row);
 }
 
 static void lower_reduction(Lower *L, Value anchor)
@@ -210,11 +218,6 @@ static void lower_reduction(Lower *L, Value anchor)
 }
 
 /* ---- anchors ---- */
-
-static void lower_outs(Lower *L, const Type *space, const Ix *idx)
-{
-    for (uint32_t i = 0; i < L->group->n_outs; i++) lower_out(L, L->group->outs[i], space, idx);
-}
 
 static void lower_own_domain(Lower *L, Value anchor)
 {
