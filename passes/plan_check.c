@@ -61,11 +61,16 @@ static int64_t row_count(const Group *group) {
     return n;
 }
 
+/* Reduces the axes of the group; axes of extent 1 do not count. */
 static bool reduces_the_space(const Check *c, const Group *group, Value v) {
-    uint32_t n;
-    const int64_t *axes = attr_list(c->g, v, A_AXES, &n);
-    return dims_equal(graph_type_at(c->g, graph_operand(c->g, v, 0)), &group->dims) &&
-           n == group->n_axes && !memcmp(axes, group->axes, n * sizeof *axes);
+    const Type *from = graph_type_at(c->g, graph_operand(c->g, v, 0)), *to = graph_type_at(c->g, v);
+    if (!dims_equal(from, &group->dims)) return false;
+    for (int i = 0; i < from->rank; i++) {
+        bool reduced = false;
+        for (uint32_t k = 0; k < group->n_axes; k++) reduced |= group->axes[k] == i;
+        if (to->dims[i] != (reduced ? 1 : from->dims[i])) return false;
+    }
+    return true;
 }
 
 static bool member_fits(Check *c, const Group *group, Value v) {
@@ -202,10 +207,12 @@ static bool expands_rows(const Check *c, const Group *group, Value v) {
     return true;
 }
 
-/* One element of each row, along the one reduced axis. */
+/* One element of each row, along the one reduced axis (of an extent other than 1). */
 static bool takes_from_row(const Check *c, const Group *group, Value v) {
-    return group->n_axes == 1 && attr_i(c->g, v, A_AXIS, 0) == group->axes[0] &&
-           type_elems(graph_type_at(c->g, v)) == row_count(group) &&
+    int64_t axis = attr_i(c->g, v, A_AXIS, 0);
+    for (uint32_t k = 0; k < group->n_axes; k++)
+        if (group->axes[k] != axis && group->dims.dims[group->axes[k]] != 1) return false;
+    return elems(c, v) == row_count(group) &&
            dims_equal(graph_type_at(c->g, graph_operand(c->g, v, 0)), &group->dims);
 }
 
