@@ -130,8 +130,9 @@ static trainc_status open_data(Run *r) {
         s = s == TRAINC_OK ? e : s;
     }
     if (s == TRAINC_OK && r->data.usable < r->data.rows)
-        fprintf(stderr, "trainc: note: the last %lld samples of an epoch are left out: samples of a batch depend on one another\n",
-                (long long)(r->data.rows - r->data.usable));
+        fprintf(stderr, "trainc: note: the last %lld samples of an epoch are left out: %s, so a part of a batch cannot be padded\n",
+                (long long)(r->data.rows - r->data.usable),
+                r->step->program->samples_mix ? "samples of a batch depend on one another" : "the loss is the model's own output");
     return s;
 }
 

@@ -95,8 +95,15 @@ static void rate_text(char *buf, size_t cap, const StepReport *p) {
              tokens ? "tokens" : "samples");
 }
 
+static const char *loss_text(char *buf, size_t cap, const StepReport *p, int digits) {
+    if (p->result.skipped)
+        return p->result.counted > 0 ? "skipped (gradients overflow)" : "skipped (no label counts)";
+    snprintf(buf, cap, "loss %.*f", digits, p->result.loss);
+    return buf;
+}
+
 static void draw_bar(RunLog *l, const StepReport *p, double now) {
-    char memory[32], eta[32], rate[64], bar[BAR + 1];
+    char memory[32], eta[32], rate[64], loss[48], bar[BAR + 1];
     int64_t done = p->result.step, total = p->total_steps;
     int filled = total > 0 ? (int)(done * BAR / total) : BAR;
     for (int i = 0; i < BAR; i++)
@@ -105,16 +112,17 @@ static void draw_bar(RunLog *l, const StepReport *p, double now) {
     rate_text(rate, sizeof rate, p);
     int64_t here = done - l->first;
     double left = here > 0 ? (now - l->begun_ms) / (double)here * (double)(total - done) / 1e3 : 0;
-    fprintf(stderr, "\r[%s] %" PRId64 "/%" PRId64 "  loss %.4f  %.1f ms  %s  %s  %s left\033[K", bar, done, total, p->result.loss, p->result.ms, rate,
+    fprintf(stderr, "\r[%s] %" PRId64 "/%" PRId64 "  %s  %.1f ms  %s  %s  %s left\033[K", bar, done, total, loss_text(loss, sizeof loss, p, 4),
+            p->result.ms, rate,
             size_text(memory, sizeof memory, (double)p->arena_bytes), time_text(eta, sizeof eta, left));
     fflush(stderr);
     l->drawn_ms = now;
 }
 
 static void print_line(const StepReport *p) {
-    char rate[64], memory[32];
+    char rate[64], memory[32], loss[48];
     rate_text(rate, sizeof rate, p);
-    fprintf(stderr, "step %" PRId64 "/%" PRId64 "  loss %.6f  lr %.3g  %.1f ms  %s  %s\n", p->result.step, p->total_steps, p->result.loss,
+    fprintf(stderr, "step %" PRId64 "/%" PRId64 "  %s  lr %.3g  %.1f ms  %s  %s\n", p->result.step, p->total_steps, loss_text(loss, sizeof loss, p, 6),
             p->result.lr, p->result.ms, rate, size_text(memory, sizeof memory, (double)p->arena_bytes));
 }
 
