@@ -4,8 +4,9 @@
  * index maps that each reader inlines. A cheap map may be a member of several groups, each of which computes it for itself.
  * Legal forms:
  *   MAP       maps only; every out has as many elements as `dims`
- *   ROW       maps and reductions (sum prod rmax rmin); all reductions reduce the axes `axes` of the dims `dims` (extents 1 do not count); every out has as many
- *             elements as `dims` ("full") or as `dims` with the axes at extent 1 ("row level"). softmax and layer norm are of this form
+ *   ROW       maps and reductions (sum prod rmax rmin); all reductions reduce the axes `axes` of the dims `dims` (extents 1 do not
+ *             count); every out has as many elements as `dims` ("full") or as `dims` with the axes at extent 1 ("row level").
+ *             softmax and layer norm are of this form
  *   REDUCE    one anchor whose domain is its own: a sum/.. over anything, argmax, fold; maps that feed it (prologue, evaluated at
  *             the anchor's operand indices) and maps that follow (epilogue, as many elements as the anchor)
  *   CONTRACT  anchor dot or conv*: operands are stored buffers or affine views of them (plan_view_affine; conv*: dense ones); maps
