@@ -20,20 +20,27 @@ static void print_offset(const CKernel *c, const char *name, int64_t constant, i
     text_printf(c->out, ";\n");
 }
 
+/* Rows of a block: many, for packing the other operand is their cost; fewer where threads would go without work. */
+static int block_rows(const Tile *t)
+{
+    const int64_t tall = t->batch * ((t->n + 127) / 128) * ((t->m + 143) / 144);
+    return tall >= 8 ? 144 : 72;
+}
+
 void c_tile(const CKernel *c)
 {
     const Kernel *k = c->k;
     const Tile *t = &k->tile;
     Text *out = c->out;
     c_uniform(c);
-    text_printf(out, "    enum { M = %lld, N = %lld, K = %lld };\n", (long long)t->m, (long long)t->n, (long long)t->k);
+    text_printf(out, "    enum { M = %lld, N = %lld, K = %lld, ROWS = %d };\n", (long long)t->m, (long long)t->n, (long long)t->k, block_rows(t));
     if (k->flops >= 1u << 17) text_printf(out, "#pragma omp parallel\n");
     text_printf(out, "    {\n    tc_blocks blocks;\n");
     if (k->flops >= 1u << 17) text_printf(out, "#pragma omp for collapse(3) schedule(static)\n");
-    text_printf(out, "    for (int64_t i0 = 0; i0 < %lld; i0++)\n    for (int64_t n0 = 0; n0 < N; n0 += TC_NB)\n    for (int64_t m0 = 0; m0 < M; m0 += TC_MB) {\n", (long long)t->batch);
+    text_printf(out, "    for (int64_t i0 = 0; i0 < %lld; i0++)\n    for (int64_t n0 = 0; n0 < N; n0 += TC_NB)\n    for (int64_t m0 = 0; m0 < M; m0 += ROWS) {\n", (long long)t->batch);
     print_offset(c, "a0", t->a_offset, t->a_batch, t->a_batch_strides);
     print_offset(c, "b0", t->b_offset, t->b_batch, t->b_batch_strides);
-    text_printf(out, "        const int64_t m = M - m0 < TC_MB ? M - m0 : TC_MB, n = N - n0 < TC_NB ? N - n0 : TC_NB;\n");
+    text_printf(out, "        const int64_t m = M - m0 < ROWS ? M - m0 : ROWS, n = N - n0 < TC_NB ? N - n0 : TC_NB;\n");
     text_printf(out, "        TC_TILE(&blocks, %s, p%u + a0 + m0 * %lld, %lld, %lld,\n", packer(k->params[t->a].dtype), t->a, (long long)t->a_m, (long long)t->a_m, (long long)t->a_k);
     text_printf(out, "                %s, p%u + b0 + n0 * %lld, %lld, %lld, m, n, K);\n", packer(k->params[t->b].dtype), t->b, (long long)t->b_n, (long long)t->b_k, (long long)t->b_n);
     text_printf(out, "        for (int64_t i1 = m0; i1 < m0 + m; i1++) {\n#pragma omp simd\n            for (int64_t i2 = n0; i2 < n0 + n; i2++) {\n");

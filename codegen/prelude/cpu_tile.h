@@ -11,7 +11,7 @@
 #define TC_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5)
 #endif
 #define TC_NR (2 * TC_VL)
-#define TC_MB 72 /* multiples of every TC_MR and TC_NR */
+#define TC_MB 144 /* multiples of every TC_MR and TC_NR; a kernel may use blocks of fewer rows */
 #define TC_NB 128
 #define TC_KB 256
 typedef float tc_vec __attribute__((vector_size(4 * TC_VL), aligned(4), may_alias));
@@ -47,10 +47,46 @@ TC_FN void tc_micro(const float *restrict a, const float *restrict b, int64_t k,
                     for (int64_t p = 0; p < k; p++) to[p * width + r] = LOAD(x[r * row + p * col]);                           \
         }                                                                                                                     \
     }
-TC_PACK(f32, float, )
+TC_PACK(any_f32, float, )
 TC_PACK(f64, double, (float))
 TC_PACK(bf16, uint16_t, tc_load_bf16)
 TC_PACK(f16, uint16_t, tc_load_f16)
+
+/* f32 whose k is contiguous: by transposing squares of 4 x 4 in registers. */
+typedef float tc_quad __attribute__((vector_size(16), aligned(4), may_alias));
+TC_FN void tc_pack_f32(float *restrict to, const float *restrict from, int64_t row, int64_t col, int64_t rows, int64_t k, int64_t width)
+{
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+    if (row != 1 && col == 1) {
+        for (int64_t r0 = 0; r0 < rows; r0 += width, to += width * k) {
+            const int64_t n = rows - r0 < width ? rows - r0 : width;
+            const float *restrict x = from + r0 * row;
+            int64_t r = 0;
+            for (; r + 4 <= n; r += 4) {
+                int64_t p = 0;
+                for (; p + 4 <= k; p += 4) {
+                    const tc_quad a = *(const tc_quad *)(x + r * row + p), b = *(const tc_quad *)(x + (r + 1) * row + p);
+                    const tc_quad c = *(const tc_quad *)(x + (r + 2) * row + p), d = *(const tc_quad *)(x + (r + 3) * row + p);
+                    const tc_quad ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+                    const tc_quad AB = __builtin_shufflevector(a, b, 2, 6, 3, 7), CD = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+                    *(tc_quad *)(to + p * width + r) = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
+                    *(tc_quad *)(to + (p + 1) * width + r) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+                    *(tc_quad *)(to + (p + 2) * width + r) = __builtin_shufflevector(AB, CD, 0, 1, 4, 5);
+                    *(tc_quad *)(to + (p + 3) * width + r) = __builtin_shufflevector(AB, CD, 2, 3, 6, 7);
+                }
+                for (; p < k; p++)
+                    for (int64_t i = r; i < r + 4; i++) to[p * width + i] = x[i * row + p];
+            }
+            for (; r < width; r++)
+                for (int64_t p = 0; p < k; p++) to[p * width + r] = r < n ? x[r * row + p] : 0;
+        }
+        return;
+    }
+#endif
+#endif
+    tc_pack_any_f32(to, from, row, col, rows, k, width);
+}
 
 /* t->c (rows of TC_NB) = A B over m x n x k; the packers know the storage types. */
 #define TC_TILE(t, pack_x, x, x_m, x_k, pack_y, y, y_k, y_n, rows, columns, terms)                                           \
