@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 static int import(const Options *o, Model *m) {
-    ImportOptions io = {.path = o->model, .dims = o->dims, .n_dims = o->n_dims, .eval_only = true};
+    ImportOptions io = {.path = o->model, .dims = o->dims, .n_dims = o->n_dims, .sets = o->sets, .n_sets = o->n_sets, .eval_only = true};
     bool ok = model_import(&io, m);
     if (m->graph && (!ok || m->graph->diags.n)) diag_print(m->graph, stderr);
     return ok ? 0 : m->graph ? diag_exit_status(m->graph) : 4;

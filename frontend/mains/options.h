@@ -14,6 +14,7 @@ typedef struct Options {
     uint64_t mem_bytes;                                  /* 0: the target's memory */
     const char *targets[MAX_TARGETS]; uint32_t n_targets; /* canonical names, cpu first */
     DimBinding *dims; uint32_t n_dims;
+    InputValue *sets; uint32_t n_sets;
     FreezeRule *freezes; uint32_t n_freezes;
     NamedFile *data; uint32_t n_data;
     NamedFile *expect; uint32_t n_expect;
@@ -27,6 +28,7 @@ typedef struct Options {
 /* options_parse - fills o from argv (after the command's name). Every error is written to stderr; false where there was one. */
 bool options_parse(Options *o, Command command, int argc, char **argv);
 void options_help(Command, FILE *);
+bool set_parse(Options *, const char *arg);              /* trainc_set.c: appends to sets; false after a message */
 /* "4G", "512MB", "1000": bytes, 0 where it is no size. */
 uint64_t parse_size(const char *);
 const char *format_bytes(Arena *, uint64_t);             /* "1.50 GiB" */

@@ -168,6 +168,7 @@ static void take(Parse *p, OptionId id, const char *arg) {
         break;
     case OPT_TARGET: add_targets(p, arg); break;
     case OPT_DIM: add_dims(p, arg); break;
+    case OPT_SET: p->errors += !set_parse(o, arg); break;
     case OPT_BATCH_DIM: o->batch_dim = arg; break;
     case OPT_BATCH: o->batch = number(p, id, arg, 1); break;
     case OPT_MICRO: o->micro_batch = strcmp(arg, "auto") ? number(p, id, arg, 1) : 0; break;

@@ -15,6 +15,7 @@ void step_free(PlannedStep *s) {
 
 static bool import(PlannedStep *s, const Options *o, int64_t micro) {
     ImportOptions io = {.path = o->model, .dims = o->dims, .n_dims = o->n_dims, .freezes = o->freezes, .n_freezes = o->n_freezes,
+        .sets = o->sets, .n_sets = o->n_sets,
         .batch_dim = o->batch_dim, .batch = o->batch, .micro_batch = micro, .batchnorm_train = o->batchnorm_train,
         .bn_variance = o->bn_variance};
     return model_import(&io, &s->model);
