@@ -225,7 +225,7 @@ static trainc_status check_json(trainc_step *s, const char *path) {
 }
 
 static trainc_status restore(trainc_step *s, const StFile *model, const StFile *state, const StTensor *position, const StTensor *scale) {
-    trainc_status r = state_init(s);
+    trainc_status r = state_reset(s);
     if (r == TRAINC_OK)
         r = put_class(s, model, TRAINC_SYM_PARAM);
     if (r == TRAINC_OK)

@@ -121,6 +121,7 @@ static trainc_status map_arena(CpuDevice *d, Fail *f) {
     d->arena = p;
     madvise(p, d->mapped_bytes, MADV_HUGEPAGE);
     d->base.reserved_bytes = d->plan->arena_bytes;
+    d->base.is_zero = true;
     return TRAINC_OK;
 }
 

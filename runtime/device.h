@@ -39,6 +39,7 @@ typedef struct DeviceVtable {
 struct Device {
     const DeviceVtable *vt;
     uint64_t reserved_bytes;                             /* the arena, and what libraries need beside it */
+    bool is_zero;                                        /* the arena came as zeros and no state was written yet */
 };
 extern const DeviceVtable cpu_device, hip_device;
 /* device_args_valid - scalars exist, buffers lie in the arena, launches name kernels and arguments that exist; else *bad says what. */

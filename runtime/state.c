@@ -7,6 +7,7 @@
 #include "onnx_wire.h"
 #include "rt_dtype.h"
 #include "step.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,15 +31,30 @@ static trainc_status fill(trainc_step *s, const trainc_symbol *y) {
     return r;
 }
 
-trainc_status state_init(trainc_step *s) {
+trainc_status state_constants(trainc_step *s) {
     trainc_status r = TRAINC_OK;
     for (uint32_t i = 0; i < s->plan->n_symbols && r == TRAINC_OK; i++) {
         const trainc_symbol *y = &s->plan->symbols[i];
-        if (y->data && (symbol_is_state(y) || y->cls == TRAINC_SYM_CONST))
+        if (y->cls == TRAINC_SYM_CONST && y->data)
             r = put(s, y, y->data);
-        else if (symbol_is_state(y))
+    }
+    return r;
+}
+
+/* Zeros are not written to an arena that was reserved as zeros: its pages are then touched when they are used. */
+trainc_status state_reset(trainc_step *s) {
+    trainc_status r = TRAINC_OK;
+    for (uint32_t i = 0; i < s->plan->n_symbols && r == TRAINC_OK; i++) {
+        const trainc_symbol *y = &s->plan->symbols[i];
+        bool is_zero = s->device->is_zero && y->fill == 0 && !signbit(y->fill);
+        if (!symbol_is_state(y) || y->file >= 0)
+            continue;
+        if (y->data)
+            r = put(s, y, y->data);
+        else if (!is_zero)
             r = fill(s, y);
     }
+    s->device->is_zero = false;
     return r;
 }
 
@@ -103,7 +119,7 @@ static trainc_status load_file(trainc_step *s, uint32_t file) {
 
 /* Everything as it was before the first step: weights from where the compiler found them, the rest filled. */
 static trainc_status load_own(trainc_step *s) {
-    trainc_status r = state_init(s);
+    trainc_status r = state_reset(s);
     for (uint32_t f = 0; f < s->program->n_files && r == TRAINC_OK; f++) {
         bool used = false;
         for (uint32_t i = 0; i < s->plan->n_symbols; i++)

@@ -182,7 +182,7 @@ trainc_status trainc_open(const trainc_program *p, const trainc_options *o, trai
         if (s->staging_bytes < 1 << 16)
             s->staging_bytes = 1 << 16;
         s->staging = malloc(s->staging_bytes);
-        r = s->staging ? state_init(s) : STEP_FAIL(s, TRAINC_NO_MEMORY, "no memory for staging");
+        r = s->staging ? state_constants(s) : STEP_FAIL(s, TRAINC_NO_MEMORY, "no memory for staging");
     }
     if (r != TRAINC_OK && s->device) {
         s->device->vt->close(s->device);

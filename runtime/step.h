@@ -57,7 +57,8 @@ trainc_status inputs_upload(trainc_step *, int64_t first, int64_t count); /* sam
 trainc_status inputs_init(trainc_step *);
 
 /* state.c */
-trainc_status state_init(trainc_step *);         /* constants and fills: a step as it is before any weight came */
+trainc_status state_constants(trainc_step *);    /* uploads the plan's constants */
+trainc_status state_reset(trainc_step *);        /* every state that comes from no file: its bytes in the library, or its fill */
 trainc_status state_put(trainc_step *, const trainc_symbol *, const void *, trainc_dtype from); /* converts floats */
 trainc_status state_take(trainc_step *, const trainc_symbol *, void *); /* the symbol's own type */
 const trainc_symbol *state_weights(const trainc_step *, const trainc_symbol *param); /* its master copy where there is one */
