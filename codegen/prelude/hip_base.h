@@ -49,18 +49,22 @@ TC_FN int tc_tid() { return (int)__builtin_amdgcn_workitem_id_x(); }
 /* Blocks are numbered along x, then y; a grid that has y is 2^20 blocks wide. */
 TC_FN unsigned tc_block_id() { return __builtin_amdgcn_workgroup_id_y() << 20 | __builtin_amdgcn_workgroup_id_x(); }
 
-/* Every LDS write before it is seen by every LDS read after it; nothing moves across, whatever the scheduler was told. */
-TC_FN void tc_barrier()
+/* The compiler moves nothing across: reads of one LDS buffer stay before writes to the other, so that their order can be checked. */
+TC_FN void tc_in_order()
 {
 #if __has_builtin(__builtin_amdgcn_sched_barrier)
     __builtin_amdgcn_sched_barrier(0);
 #endif
+}
+
+/* Every LDS write before it is seen by every LDS read after it; nothing moves across, whatever the scheduler was told. */
+TC_FN void tc_barrier()
+{
+    tc_in_order();
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
     __builtin_amdgcn_s_barrier();
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
-#if __has_builtin(__builtin_amdgcn_sched_barrier)
-    __builtin_amdgcn_sched_barrier(0);
-#endif
+    tc_in_order();
 }
 
 /* The value that the lane with number `lane ^ mask` holds; mask < 32, so that 32 lanes are closed on either wave size. */

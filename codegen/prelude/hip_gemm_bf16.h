@@ -96,6 +96,7 @@ TC_FN void tc_gemm_bf16(const uint16_t *a, const uint16_t *b, int m0, int n0, E 
                 TC_UNROLL for (int i = 0; i < TM; i++) acc[i][j] = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(fb[j], fa[i], acc[i][j]);
 #endif
         }
+        tc_in_order();
         TC_UNROLL for (int i = 0; i < A::N; i++) sa[now ^ 1][TC_SWIZZLE(A::row_of(t, i), A::chunk_of(t, i))] = ra[i];
         TC_UNROLL for (int i = 0; i < B::N; i++) sb[now ^ 1][TC_SWIZZLE(TC_B_ROW(B::row_of(t, i)), B::chunk_of(t, i))] = rb[i];
         tc_barrier();

@@ -103,6 +103,7 @@ TC_FN void tc_gemm_f32(const typename A::S *a, const typename B::S *b, int m0, i
             TC_UNROLL for (int i = 0; i < TM; i++)
                 TC_UNROLL for (int j = 0; j < TN; j++) acc[i][j] = __builtin_fmaf(va[i], vb[j], acc[i][j]);
         }
+        tc_in_order();
         A::store(sa[(s + 1) & 1], t, ra);
         B::store(sb[(s + 1) & 1], t, rb);
         tc_barrier();

@@ -21,8 +21,9 @@ char *host_prelude(Arena *);
 /* A file of this test run under BUILD_DIR/hip_tests. */
 const char *host_path(Arena *, const char *name);
 void host_write(const char *path, const char *text);
-/* Prints the contraction kernels of tile.c's cases. */
+/* Prints the contraction kernels of tile.c's cases; everything: the prelude, every form, every pointwise op (targets.c). */
 void tile_print(Text *);
+char *targets_everything(Arena *);
 
 /* One entry of a planned graph as kernels: many can be printed into one source (a prefix each), built once, run one by one. */
 typedef struct HostEntry { const Plan *plan; const EntryPlan *order; Kernel **kernels; } HostEntry;

@@ -62,7 +62,7 @@ static void print_rows(int64_t rows, int64_t extent, bool columns, const char *n
     target_hip_kernel(NULL, k, out);
 }
 
-static char *everything(Arena *a)
+char *targets_everything(Arena *a)
 {
     Text out = {.arena = a};
     target_hip_prelude(&out);
@@ -115,7 +115,7 @@ static void check_target(const char *source, const char *target)
 Test(targets, every_form_and_op_compiles_without_spills_scratch_or_flat_accesses)
 {
     Arena *a = arena_new();
-    const char *source = everything(a);
+    const char *source = targets_everything(a);
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) check_target(source, targets[i]);
     arena_free(a);
 }
@@ -151,7 +151,7 @@ Test(targets, hiprtc_accepts_the_source)
 {
     Arena *a = arena_new();
     const char *hip = host_path(a, "rtc.hip");
-    host_write(hip, everything(a));
+    host_write(hip, targets_everything(a));
     static const char *const known[] = {"gfx90a", "gfx1030"};                /* what hipRTC 5.2.3 can compile for */
     for (int i = 0; i < 2; i++) {
         const int status = system(arena_printf(a, "%s/tests/hiprtc_compile %s %s", BUILD_DIR, hip, known[i]));
