@@ -17,7 +17,7 @@
 typedef float tc_vec __attribute__((vector_size(4 * TC_VL), aligned(4), may_alias));
 typedef struct tc_blocks { _Alignas(64) float a[TC_MB * TC_KB], b[TC_NB * TC_KB], c[TC_MB * TC_NB]; } tc_blocks;
 
-TC_FN void tc_micro(const float *restrict a, const float *restrict b, int64_t k, float *restrict c)
+TC_CALL void tc_micro(const float *restrict a, const float *restrict b, int64_t k, float *restrict c)
 {
 #define TC_ZERO(i) tc_vec c##i##l = {0}, c##i##h = {0};
     TC_ROWS(TC_ZERO)
@@ -32,7 +32,7 @@ TC_FN void tc_micro(const float *restrict a, const float *restrict b, int64_t k,
 
 /* rows x k elements at strides (row, col) into panels of `width` rows: panel by panel, k by k. */
 #define TC_PACK(NAME, TYPE, LOAD)                                                                                             \
-    TC_FN void tc_pack_##NAME(float *restrict to, const TYPE *restrict from, int64_t row, int64_t col, int64_t rows, int64_t k, int64_t width) \
+    TC_CALL void tc_pack_##NAME(float *restrict to, const TYPE *restrict from, int64_t row, int64_t col, int64_t rows, int64_t k, int64_t width) \
     {                                                                                                                         \
         for (int64_t r0 = 0; r0 < rows; r0 += width, to += width * k) {                                                       \
             const int64_t n = rows - r0 < width ? rows - r0 : width;                                                          \
@@ -54,7 +54,7 @@ TC_PACK(f16, uint16_t, tc_load_f16)
 
 /* f32 whose k is contiguous: by transposing squares of 4 x 4 in registers. */
 typedef float tc_quad __attribute__((vector_size(16), aligned(4), may_alias));
-TC_FN void tc_pack_f32(float *restrict to, const float *restrict from, int64_t row, int64_t col, int64_t rows, int64_t k, int64_t width)
+TC_CALL void tc_pack_f32(float *restrict to, const float *restrict from, int64_t row, int64_t col, int64_t rows, int64_t k, int64_t width)
 {
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)

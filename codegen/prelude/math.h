@@ -305,16 +305,29 @@ TC_FN int64_t tc_floor_div(int64_t a, int64_t b) { const int64_t q = a / b; retu
 TC_FN int64_t tc_floor_mod(int64_t a, int64_t b) { const int64_t r = a % b; return r < 0 ? r + b : r; }
 
 /* Philox 4x32-10 (Salmon and others, 2011): element e of stream s at step t under a seed, uniform in [0, 1) with 24 bits. */
+typedef struct tc_philox { uint32_t c0, c1, c2, c3; } tc_philox;
+TC_FN tc_philox tc_philox_round(tc_philox c, uint32_t k0, uint32_t k1)
+{
+    const uint64_t a = (uint64_t)0xd2511f53u * c.c0, b = (uint64_t)0xcd9e8d57u * c.c2;
+    tc_philox n;
+    n.c0 = (uint32_t)(b >> 32) ^ c.c1 ^ k0, n.c1 = (uint32_t)b, n.c2 = (uint32_t)(a >> 32) ^ c.c3 ^ k1, n.c3 = (uint32_t)a;
+    return n;
+}
 TC_FN float tc_random(int64_t seed, int64_t step, uint32_t stream, uint64_t element)
 {
-    uint32_t k0 = (uint32_t)(uint64_t)seed, k1 = (uint32_t)((uint64_t)seed >> 32);
-    uint32_t c0 = (uint32_t)(element >> 2), c1 = (uint32_t)(element >> 34), c2 = (uint32_t)(uint64_t)step, c3 = stream;
-    for (int round = 0; round < 10; round++) {
-        const uint64_t a = (uint64_t)0xd2511f53u * c0, b = (uint64_t)0xcd9e8d57u * c2;
-        const uint32_t n0 = (uint32_t)(b >> 32) ^ c1 ^ k0, n2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
-        c1 = (uint32_t)b, c3 = (uint32_t)a, c0 = n0, c2 = n2;
-        k0 += 0x9e3779b9u, k1 += 0xbb67ae85u;
-    }
-    const uint32_t which = (uint32_t)element & 3u, w = which < 2u ? (which ? c1 : c0) : which == 2u ? c2 : c3;
+    const uint32_t k0 = (uint32_t)(uint64_t)seed, k1 = (uint32_t)((uint64_t)seed >> 32), u = 0x9e3779b9u, v = 0xbb67ae85u;
+    tc_philox c;
+    c.c0 = (uint32_t)(element >> 2), c.c1 = (uint32_t)(element >> 34), c.c2 = (uint32_t)(uint64_t)step, c.c3 = stream;
+    c = tc_philox_round(c, k0, k1);                          /* written out: a loop here would keep the loop around from vectorizing */
+    c = tc_philox_round(c, k0 + u, k1 + v);
+    c = tc_philox_round(c, k0 + 2 * u, k1 + 2 * v);
+    c = tc_philox_round(c, k0 + 3 * u, k1 + 3 * v);
+    c = tc_philox_round(c, k0 + 4 * u, k1 + 4 * v);
+    c = tc_philox_round(c, k0 + 5 * u, k1 + 5 * v);
+    c = tc_philox_round(c, k0 + 6 * u, k1 + 6 * v);
+    c = tc_philox_round(c, k0 + 7 * u, k1 + 7 * v);
+    c = tc_philox_round(c, k0 + 8 * u, k1 + 8 * v);
+    c = tc_philox_round(c, k0 + 9 * u, k1 + 9 * v);
+    const uint32_t which = (uint32_t)element & 3u, low = which & 1u ? c.c1 : c.c0, high = which & 1u ? c.c3 : c.c2, w = which & 2u ? high : low;
     return (float)(w >> 8) * 5.96046448e-8f;
 }
