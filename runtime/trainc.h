@@ -57,7 +57,8 @@ typedef struct trainc_result {
 } trainc_result;
 
 trainc_status trainc_open(const trainc_program *, const trainc_options *, trainc_step **step);  /* *step is set even on failure, for trainc_error; NULL: no memory */
-trainc_status trainc_load(trainc_step *, const char *path);  /* .onnx, .safetensors or a checkpoint folder; NULL: where weights.json says */
+trainc_status trainc_load(trainc_step *, const char *path);  /* .onnx, .safetensors or a checkpoint folder; NULL: where weights.json says, which
+                                                                the first call that needs weights does by itself where none were loaded */
 trainc_status trainc_train(trainc_step *, const trainc_tensor *inputs, size_t n, trainc_result *);
 trainc_status trainc_evaluate(trainc_step *, const trainc_tensor *inputs, size_t n, trainc_result *);
 trainc_status trainc_get(trainc_step *, const char *name, void *, size_t bytes);  /* parameter, "grad.NAME", "m.NAME", output of the last entry */
