@@ -101,7 +101,7 @@ void target_hip_kernel(const Graph *g, const Kernel *k, Text *out)
     case FORM_TILE: hip_print_tile(g, k, out); break;
     case FORM_ROWS:
     case FORM_CONV: hip_print_rows(g, k, out); break;
-    case FORM_SCATTER: assert(!"a scatter on a GPU is lowered to rows"); break;
+    case FORM_SCATTER: assert(0 && "a scatter on a GPU is lowered to rows"); break;
     }
     text_printf(out, "}\n\n");
 }
