@@ -211,7 +211,7 @@ static void print_cast(const Kernel *k, const Stmt *s, Text *out)
         return;
     case DT_NONE: case N_DTYPES: break;
     }
-    assert(!"no such type");
+    assert(0 && "no such type");
 }
 
 static void print_store(const Kernel *k, const Stmt *s, const BodyTarget *t, Text *out)
@@ -297,7 +297,7 @@ void body_accum_init(const Kernel *k, const Stmt *s, const BodyTarget *t, Text *
     else if (s->op == OP_prod) init = is_flt ? "1.0f" : "1";
     else if (s->op == OP_rmax || s->op == OP_argmax) init = low;
     else if (s->op == OP_rmin || s->op == OP_argmin) init = high;
-    else assert(!"no reduction");
+    else assert(0 && "no reduction");
     text_printf(out, "%s%s %s%u = %s;\n", t->indent, body_ctype(d), is_arg ? "b" : "v", s->dst, init);
     if (is_arg) text_printf(out, "%sint64_t v%u = 9223372036854775807LL;\n", t->indent, s->dst);
 }
@@ -318,6 +318,6 @@ void body_accum_merge(const Kernel *k, const Stmt *s, const char *x, const char 
                     "b%u = %s, v%u = %s;\n", best, r, n, best, best, n, n, best, n, best, best, n, n, x, n, n, best, n, x);
         return;
     }
-    default: assert(!"no reduction");
+    default: assert(0 && "no reduction");
     }
 }

@@ -327,7 +327,7 @@ static void lower_group(Lower *L)
         return;
     case N_GROUP_KINDS: break;
     }
-    assert(!"no such group");
+    assert(0 && "no such group");
 }
 
 /* ---- names ---- */

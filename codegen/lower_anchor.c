@@ -171,7 +171,7 @@ void lower_anchor_terms(Lower *L, Value v)
     case OP_dot: dot_terms(L, v); return;
     case OP_fold: fold_terms(L, v); return;
     case OP_conv: case OP_conv_dx: case OP_conv_dw: conv_terms(L, v); return;
-    default: assert(!"no anchor with a domain of its own");
+    default: assert(0 && "no anchor with a domain of its own");
     }
 }
 

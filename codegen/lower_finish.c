@@ -139,7 +139,7 @@ static Ix ix_merged(Lower *L, const Kernel *old, Ix ix, uint32_t a)
     case IX_MOD: return ix_mod(k, L->arena, ix_merged(L, old, n.a, a), n.value);
     case IX_MIN: case IX_MAX: break;
     }
-    assert(!"no index");
+    assert(0 && "no index");
     return 0;
 }
 

@@ -68,7 +68,7 @@ static Let lower_leaf(Lower *L, Value v, const Ix *idx)
     }
     default: break;
     }
-    assert(!"a leaf that has no buffer");
+    assert(0 && "a leaf that has no buffer");
     return 0;
 }
 
@@ -76,7 +76,7 @@ static Let lower_member(Lower *L, Value v)
 {
     for (uint32_t i = 0; i < L->n_accs; i++)
         if (L->accs[i].v == v) return L->accs[i].let;
-    assert(!"a reduction that is not of this group, or read before its stage");
+    assert(0 && "a reduction that is not of this group, or read before its stage");
     return 0;
 }
 

@@ -166,6 +166,6 @@ Let lower_view(Lower *L, Value v, const Ix *idx, Guard guard)
     case OP_gather_nd: return view_gather_nd(L, v, idx, guard);
     default: break;
     }
-    assert(!"no view");
+    assert(0 && "no view");
     return 0;
 }

@@ -87,7 +87,7 @@ bool c_is_large(const CKernel *c)
     double points = 1, work = 0;
     for (uint32_t i = 0; i < c->k->n_axes; i++) points *= (double)c->k->axes[i].extent;
     for (uint32_t s = 0; s < c->k->n_stages; s++) work += c->k->stages[s].n;
-    return points * (work + 1) >= PARALLEL_WORK;
+    return points * (work + 1) >= (double)PARALLEL_WORK;
 }
 
 void c_for(const CKernel *c, uint32_t axis, uint32_t depth)

@@ -130,7 +130,7 @@ static bool is_chunked(const CKernel *c)
 {
     double points = 1;
     for (uint32_t i = 0; i < c->k->n_axes; i++) points *= (double)c->k->axes[i].extent;
-    return c->n_par == 0 && c->n_red && c->k->axes[0].extent >= CHUNKS && points >= CHUNK_WORK;
+    return c->n_par == 0 && c->n_red && c->k->axes[0].extent >= CHUNKS && points >= (double)CHUNK_WORK;
 }
 
 static void rows_along(const CKernel *c)
