@@ -1,6 +1,6 @@
 /* cpu_dnnl.c - one oneDNN primitive per contraction launch, made at open and bound to its buffers in the arena.
  *
- * A descriptor of program.h becomes a matmul (batch, m, n, k with any strides; a batch stride of 0 is oneDNN's broadcast extent 1; a
+ * A descriptor of trainc_program.h becomes a matmul (batch, m, n, k with any strides; a batch stride of 0 is oneDNN's broadcast extent 1; a
  * result that is column-major is computed as its transpose) or one of the three convolutions in plain layout. Scratch is the caller's
  * (user scratchpad), so running a primitive reserves no buffer. A reference implementation is refused: the generated loops are
  * faster and fuse the epilogue. A packed operand has the layout that the primitive itself asks for; both the packing launch and its

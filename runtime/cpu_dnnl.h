@@ -3,7 +3,7 @@
  * The library is found at run time; without it, or where it has only a reference kernel for a shape, the generated loops run. */
 #ifndef TRAINC_CPU_DNNL_H
 #define TRAINC_CPU_DNNL_H
-#include "program.h"
+#include "trainc_program.h"
 #include <stdbool.h>
 typedef struct Onednn Onednn;
 typedef struct OnednnCall OnednnCall;

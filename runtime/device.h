@@ -5,7 +5,7 @@
 #ifndef TRAINC_DEVICE_H
 #define TRAINC_DEVICE_H
 #include "fail.h"
-#include "program.h"
+#include "trainc_program.h"
 #include <stdbool.h>
 
 typedef enum ScalarId {

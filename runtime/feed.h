@@ -3,7 +3,7 @@
 #define TRAINC_FEED_H
 #include "file.h"
 #include "onnx_wire.h"
-#include "program.h"
+#include "trainc_program.h"
 #include "safetensors.h"
 typedef struct Feed {
     trainc_tensor tensor;             /* name: the input's; data: inside the mapping, any alignment; dims: samples first */

@@ -39,9 +39,9 @@ void find_runtime(const Options *o, CodegenOptions *c) {
     exe[n] = 0;
     *strrchr(exe, '/') = 0;
     const char *prefix = arena_printf(o->arena, "%s/..", exe);
-    const char *header = arena_printf(o->arena, "%s/include/trainc/program.h", prefix);
+    const char *header = arena_printf(o->arena, "%s/include/trainc_program.h", prefix);
     if (access(header, R_OK)) return;
-    c->runtime_include = arena_printf(o->arena, "%s/include/trainc", prefix);
+    c->runtime_include = arena_printf(o->arena, "%s/include", prefix);
     c->runtime_lib = arena_printf(o->arena, "%s/lib/libtrainc_runtime.a", prefix);
 }
 

@@ -4,7 +4,7 @@
  * grad_norm 2304, loss_sum, loss_count and close_sum of eval 2560, 2816 and 3328, derived 3072 (what `init` makes: twice the frozen
  * values). close_sum is a metric: how many predictions are within 1. */
 #include "toy.h"
-#include "program.h"
+#include "trainc_program.h"
 #include <math.h>
 
 static float predict(const float *w, const int64_t *ids, int64_t i) {

@@ -1,4 +1,4 @@
-/* program.h - the ABI between generated code and the runtime: a step as constant tables. Only generated code and runtime/ include it. */
+/* trainc_program.h - the ABI between generated code and the runtime: a step as constant tables. Only generated code and runtime/ include it. */
 #ifndef TRAINC_PROGRAM_H
 #define TRAINC_PROGRAM_H
 #include "trainc.h"
