@@ -289,13 +289,19 @@ static bool batch_bind(Binder *b) {
     Model *m = b->im->model;
     Arena *arena = b->g->arena;
     batch_find(b);
+    int64_t bound = b->batch ? b->batch->value : 0; /* --dim N=1 --batch 4: micro-batches of one */
+    bool is_micro = o->batch && bound && bound != o->batch && o->batch % bound == 0;
+    if (is_micro) b->batch->value = o->batch;
     if (b->batch && o->batch) symbol_bind(b, b->batch, o->batch);
     m->batch = b->batch         ? b->batch->value
                : o->batch       ? o->batch
                : b->fixed_batch ? b->fixed_batch
                                 : 1;
     if (b->batch && !m->batch) return false; /* reported as unbound */
-    m->micro_batch = o->micro_batch ? o->micro_batch : b->fixed_batch ? b->fixed_batch : m->batch;
+    m->micro_batch = o->micro_batch   ? o->micro_batch
+                     : b->fixed_batch ? b->fixed_batch
+                     : is_micro       ? bound
+                                      : m->batch;
     if (!b->batch && !b->fixed_batch && (m->batch > 1 || m->micro_batch > 1)) {
         batch_fail(b, "the inputs share no axis 0 that could count samples");
         diag_hint(b->g, "name the dimension with --batch-dim");
