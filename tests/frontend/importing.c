@@ -47,6 +47,14 @@ Test(dims, batch_binds_the_first_axis_that_all_inputs_share) {
     model_free(&m);
 }
 
+Test(dims, a_bound_batch_dimension_that_divides_the_batch_is_the_micro_batch) {
+    Model m = import_good((ImportOptions){.path = MODEL("tiny"), DIMS({"batch", 2}), .batch = 8});
+    cr_assert(m.batch == 8 && m.micro_batch == 2);
+    model_free(&m);
+    import_bad((ImportOptions){.path = MODEL("tiny"), DIMS({"batch", 3}), .batch = 8}, 2,
+               STRINGS("E_DIM_CONFLICT", "batch"));
+}
+
 Test(dims, a_set_input_is_a_constant) {
     double rate = 3;
     InputValue set = {.name = "sr", .numbers = &rate, .n_numbers = 1};
