@@ -28,6 +28,7 @@ static void make_case(Case *c, uint64_t seed, Text *out)
     PassOptions options = {.ignore_index = -100, .fuel = -1, .for_gpu = true};
     PassContext ctx = {.g = c->g, .arena = out->arena, .options = &options, .log = stderr};
     cr_assert(passes_run(&ctx, "expand,fuse,schedule,memplan"), "graph %d cannot be planned", (int)seed);
+    if (ctx.g != c->g) graph_free(c->g);
     c->g = ctx.g, c->plan = ctx.plan;
     for (int e = 0; e < 2; e++) c->entry[e] = host_print_entry(c->g, c->plan, kinds[e], arena_printf(out->arena, "g%d_%s", (int)seed, entry_name[kinds[e]]), out);
 }

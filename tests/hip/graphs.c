@@ -191,6 +191,7 @@ static void make_case(Case *c, int i, Text *out)
     options.for_gpu = true;
     PassContext ctx = {.g = c->g, .arena = out->arena, .options = &options, .log = stderr};
     cr_assert(passes_run(&ctx, "expand,fuse,schedule,memplan"), "%s cannot be planned", table[i].name);
+    if (ctx.g != c->g) graph_free(c->g);
     c->g = ctx.g, c->plan = ctx.plan;
     c->entry = host_print_entry(c->g, c->plan, ENTRY_EVAL, table[i].name, out);
 }

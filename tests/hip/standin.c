@@ -21,6 +21,7 @@ static int call_copy(void *to, const void *from, size_t n, int kind)
 }
 static int call_load(void **m, const void *image) { int (*f)(void **, const void *); void *p = dlsym(library, "hipModuleLoadData"); memcpy(&f, &p, sizeof f); return f(m, image); }
 static int call_function(void **out, void *m, const char *name) { int (*f)(void **, void *, const char *); void *p = dlsym(library, "hipModuleGetFunction"); memcpy(&f, &p, sizeof f); return f(out, m, name); }
+static int call_unload(void *m) { int (*f)(void *); void *p = dlsym(library, "hipModuleUnload"); memcpy(&f, &p, sizeof f); return f(m); }
 static int call_launch(void *kernel, void **args)
 {
     int (*f)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
@@ -84,11 +85,11 @@ Test(standin, faults_are_had_by_environment)
     cr_assert_eq(n, 0);
 }
 
-static void *read_all(const char *path)
+static void *read_all(const char *path, Arena *a)
 {
     FILE *f = fopen(path, "rb");
     cr_assert(f);
-    char *bytes = calloc(1, 1 << 20);
+    char *bytes = arena_alloc(a, 1 << 20);
     cr_assert(fread(bytes, 1, 1 << 20, f) > 0);
     fclose(f);
     return bytes;
@@ -107,9 +108,9 @@ Test(standin, kernels_are_found_by_the_hash_of_their_code_object)
     setenv("TRAINC_STANDIN_ARCH", "gfx1100", 1);
     void *module, *kernel, *memory;
     float values[256], one = 1;
-    cr_assert_eq(call_load(&module, read_all(other)), 209, "a code object of another GPU");
-    cr_assert_eq(call_load(&module, read_all(hip)), 200, "no code object");
-    cr_assert_eq(call_load(&module, read_all(co)), 0);
+    cr_assert_eq(call_load(&module, read_all(other, a)), 209, "a code object of another GPU");
+    cr_assert_eq(call_load(&module, read_all(hip, a)), 200, "no code object");
+    cr_assert_eq(call_load(&module, read_all(co, a)), 0);
     cr_assert_eq(call_function(&kernel, module, "thrice"), 500);
     cr_assert_eq(call_function(&kernel, module, "twice"), 0);
     for (int i = 0; i < 256; i++) values[i] = (float)i;
@@ -121,6 +122,7 @@ Test(standin, kernels_are_found_by_the_hash_of_their_code_object)
     for (int i = 0; i < 256; i++) cr_assert_eq(values[i], (float)(2 * i + 1));
     setenv("TRAINC_STANDIN_FAULT", "launch", 1);
     cr_assert_eq(call_launch(kernel, args), 719);
+    cr_assert_eq(call_unload(module), 0);
     cr_assert_eq(system(arena_printf(a, "rm -r %s %s %s %s", hip, co, other, folder)), 0);
     arena_free(a);
 }

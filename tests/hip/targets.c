@@ -154,7 +154,7 @@ Test(targets, hiprtc_accepts_the_source)
     host_write(hip, targets_everything(a));
     static const char *const known[] = {"gfx90a", "gfx1030"};                /* what hipRTC 5.2.3 can compile for */
     for (int i = 0; i < 2; i++) {
-        const int status = system(arena_printf(a, "%s/tests/hiprtc_compile %s %s", BUILD_DIR, hip, known[i]));
+        const int status = system(arena_printf(a, "ASAN_OPTIONS=detect_leaks=0 %s/tests/hiprtc_compile %s %s", BUILD_DIR, hip, known[i]));
         if (WIFEXITED(status) && WEXITSTATUS(status) == 77) cr_skip_test("no hipRTC on this machine");
         cr_assert_eq(status, 0, "hipRTC refuses the source for %s", known[i]);
     }
