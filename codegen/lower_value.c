@@ -97,13 +97,14 @@ Let lower_value(Lower *L, Value v, const Ix *idx, Guard guard)
     MemoSlot key = {.v = v, .guard = guard};
     for (uint32_t d = 0; d < t->rank; d++) key.ix[d] = t->dims[d] == 1 ? ix_const(L->k, L->arena, 0) : idx[d];
     Let let = 0;
-    double splat;
+    double splat = 0;
     if (memo_find(L, &key, &let)) return let;
     OpCode op = graph_op(L->g, v);
-    bool has_home = op == OP_state || op == OP_input || op == OP_const; /* a member of these is copied out: read where it lies */
+    bool is_splat = const_splat(L->g, v, &splat);
+    bool has_home = op == OP_state || op == OP_input || (op == OP_const && !is_splat); /* a member of these is copied out: read where it lies */
     bool is_stored = L->entry->buffer_of[v] != 0 && (has_home || !lower_is_member(L, v));
     if (is_stored) let = lower_load(L, v, key.ix, guard);
-    else if (const_splat(L->g, v, &splat)) let = lower_constant(L, splat, (DType)t->dtype);
+    else if (is_splat) let = lower_constant(L, splat, (DType)t->dtype);
     else
         switch (op_info[graph_op(L->g, v)].lower) {
         case LOWER_LEAF: let = lower_leaf(L, v, key.ix); break;
