@@ -56,7 +56,7 @@ static uint32_t axis_team(int64_t rows, int64_t extent, bool columns)
 {
     if (columns) return extent < 32 || rows >= 16384 ? 1 : extent >= 512 && rows < 4096 ? 32 : 8;
     if (extent < 16 || (rows >= 65536 && extent < 64)) return 1;
-    return extent > 1024 || (rows < 64 && extent >= 256) ? 256 : 32;
+    return extent > 1024 || (rows <= 1024 && extent >= 512) || (rows < 64 && extent >= 256) ? 256 : 32;
 }
 
 /* hip_rows - how the rows of a kernel fall onto threads: by the strides of its accesses and its extents alone. */
