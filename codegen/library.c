@@ -2,7 +2,8 @@
  *
  * One plan per kind of target; all GPU targets share one HIP source and get a code object each. Kernels of the CPU are split over two
  * units that compile at once; code objects compile two at a time and are embedded with their source. Objects are temporary.
- * lib<name>.so holds the generated code alone and exports <name>_program; applications link the runtime beside it. Nothing that
+ * lib<name>.so holds the generated code alone and exports <name>_program; applications link the runtime beside it. It is never
+ * unloaded (nodelete): OpenMP's threads outlive a dlclose. Nothing that
  * is written depends on the folder, the time or the number of processors. */
 #include <errno.h>
 #include <string.h>
@@ -161,7 +162,7 @@ static bool link_library(Library *l, const char *cc)
     argv[n] = NULL;
     if (!run_tool(l, argv)) return false;
     n = 0;
-    argv[n++] = cc, argv[n++] = "-shared", argv[n++] = "-fopenmp", argv[n++] = "-Wl,--build-id=none", argv[n++] = "-s", argv[n++] = "-o", argv[n++] = shared;
+    argv[n++] = cc, argv[n++] = "-shared", argv[n++] = "-fopenmp", argv[n++] = "-Wl,--build-id=none", argv[n++] = "-Wl,-z,nodelete", argv[n++] = "-s", argv[n++] = "-o", argv[n++] = shared;
     for (uint32_t i = 0; i < l->n_objects; i++) argv[n++] = l->objects[i];
     argv[n] = NULL;
     bool ok = run_tool(l, argv);

@@ -1,11 +1,12 @@
-/* embed.c - a training step inside a program of your own: no files but the step library, no Python, no driver.
+/* embed.c - a training step inside a program of your own: no files but the step library, no Python,
+ * no driver.
  *
- * The program makes its own data (each class is a blob in a place of its own), trains on them, evaluates on others, and reads a weight
- * back. From the project's folder:
+ * The program makes its own data (each class is a blob in a place of its own), trains on them,
+ * evaluates on others, and reads a weight back. From the project's folder:
  *
- *   build/trainc docs/examples/digits.onnx -o out/digits --dim batch=32 --loss cross_entropy --optimizer adamw
- *   cc docs/examples/embed.c -o out/embed $(PKG_CONFIG_PATH=out/digits pkg-config --cflags --libs digits)
- *   out/embed
+ *   build/trainc docs/examples/digits.onnx -o out/digits --dim batch=32 --loss cross_entropy
+ * --optimizer adamw cc docs/examples/embed.c -o out/embed $(PKG_CONFIG_PATH=out/digits pkg-config
+ * --cflags --libs digits) out/embed
  */
 #include "digits.h"
 #include <stdio.h>
@@ -13,7 +14,10 @@
 #include <trainc.h>
 
 enum { BATCH = 32, SIDE = 8, CLASSES = 10, STEPS = 60 };
-typedef struct Samples { float image[BATCH][1][SIDE][SIDE]; int64_t labels[BATCH]; } Samples;
+typedef struct Samples {
+    float image[BATCH][1][SIDE][SIDE];
+    int64_t labels[BATCH];
+} Samples;
 
 static unsigned random_bits(unsigned *state) { return *state = *state * 1664525u + 1013904223u; }
 
@@ -33,8 +37,13 @@ static void make_samples(Samples *s, unsigned *state) {
 
 /* Borrowed for one call; any number of samples up to the batch. */
 static void bind(const Samples *s, trainc_tensor t[2]) {
-    t[0] = (trainc_tensor){.name = "image", .dtype = TRAINC_F32, .rank = 4, .dims = {BATCH, 1, SIDE, SIDE}, .data = s->image};
-    t[1] = (trainc_tensor){.name = "labels", .dtype = TRAINC_I64, .rank = 1, .dims = {BATCH}, .data = s->labels};
+    t[0] = (trainc_tensor){.name = "image",
+                           .dtype = TRAINC_F32,
+                           .rank = 4,
+                           .dims = {BATCH, 1, SIDE, SIDE},
+                           .data = s->image};
+    t[1] = (trainc_tensor){
+        .name = "labels", .dtype = TRAINC_I64, .rank = 1, .dims = {BATCH}, .data = s->labels};
 }
 
 static int fail(trainc_step *step, const char *what) {
@@ -46,8 +55,7 @@ static int fail(trainc_step *step, const char *what) {
 static int list_parameters(trainc_step *step) {
     trainc_info info;
     for (size_t i = 0; i < trainc_count(step) && trainc_describe(step, i, &info) == TRAINC_OK; i++)
-        if (info.trains)
-            printf("  %-14s %llu bytes\n", info.name, (unsigned long long)info.bytes);
+        if (info.trains) printf("  %-14s %llu bytes\n", info.name, (unsigned long long)info.bytes);
     return 0;
 }
 
@@ -60,29 +68,26 @@ int main(void) {
     unsigned state = 1;
     float before[CLASSES], after[CLASSES];
 
-    if (trainc_open(digits_program(), &options, &step) != TRAINC_OK)
-        return fail(step, "open");
+    if (trainc_open(digits_program(), &options, &step) != TRAINC_OK) return fail(step, "open");
     if (trainc_load(step, NULL) != TRAINC_OK) /* the weights of digits.onnx */
         return fail(step, "load");
-    printf("one arena of %llu bytes; these parameters train:\n", (unsigned long long)trainc_arena_bytes(step));
+    printf("one arena of %llu bytes; these parameters train:\n",
+           (unsigned long long)trainc_arena_bytes(step));
     list_parameters(step);
-    if (trainc_get(step, "head.bias", before, sizeof before) != TRAINC_OK)
-        return fail(step, "get");
+    if (trainc_get(step, "head.bias", before, sizeof before) != TRAINC_OK) return fail(step, "get");
 
     bind(&samples, inputs);
     for (int i = 0; i < STEPS; i++) {
         make_samples(&samples, &state);
-        if (trainc_train(step, inputs, 2, &result) != TRAINC_OK)
-            return fail(step, "train");
+        if (trainc_train(step, inputs, 2, &result) != TRAINC_OK) return fail(step, "train");
         if (i % 10 == 0 || i == STEPS - 1)
-            printf("step %2lld  loss %.4f  gradient norm %.3f\n", (long long)result.step, result.loss, result.grad_norm);
+            printf("step %2lld  loss %.4f  gradient norm %.3f\n", (long long)result.step,
+                   result.loss, result.grad_norm);
     }
     make_samples(&samples, &state);
-    if (trainc_evaluate(step, inputs, 2, &result) != TRAINC_OK)
-        return fail(step, "evaluate");
+    if (trainc_evaluate(step, inputs, 2, &result) != TRAINC_OK) return fail(step, "evaluate");
     printf("loss on samples it has not seen: %.4f\n", result.loss);
-    if (trainc_get(step, "head.bias", after, sizeof after) != TRAINC_OK)
-        return fail(step, "get");
+    if (trainc_get(step, "head.bias", after, sizeof after) != TRAINC_OK) return fail(step, "get");
     printf("head.bias[0] was %.4f and is %.4f\n", (double)before[0], (double)after[0]);
     trainc_close(step);
     return result.loss < 0.5 ? 0 : 1;

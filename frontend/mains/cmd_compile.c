@@ -1,6 +1,7 @@
 /* compile.c - `trainc MODEL.onnx` and `trainc plan MODEL.onnx`.
  *
- * One planned step per kind of target: the cpu has its own, all GPU targets share one (one HIP source, a code object each). */
+ * One planned step per kind of target: the cpu has its own, all GPU targets share one (one HIP
+ * source, a code object each). */
 #include "codegen.h"
 #include "eval_engine.h"
 #include "step_plan.h"
@@ -25,11 +26,14 @@ char *library_name(const Options *o) {
     char *dot = strrchr(name, '.');
     if (dot) *dot = 0;
     for (char *c = name; *c; c++)
-        if (!(*c == '_' || (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z'))) *c = '_';
+        if (!(*c == '_' || (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') ||
+              (*c >= 'A' && *c <= 'Z')))
+            *c = '_';
     return *name >= '0' && *name <= '9' ? arena_printf(o->arena, "m%s", name) : name;
 }
 
-/* Where trainc.h and the runtime library lie: beside an installed trainc, else where they were built. */
+/* Where trainc.h and the runtime library lie: beside an installed trainc, else where they were
+ * built. */
 void find_runtime(const Options *o, CodegenOptions *c) {
     char exe[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
@@ -64,12 +68,18 @@ static uint64_t budget_of(const Options *o, bool for_gpu) {
     uint64_t least = 0;
     for (uint32_t i = 0; i < o->n_targets; i++) {
         uint64_t bytes = target_memory_bytes(o->targets[i]);
-        if (target_is_gpu(o->targets[i]) == for_gpu && bytes && (!least || bytes < least)) least = bytes;
+        if (target_is_gpu(o->targets[i]) == for_gpu && bytes && (!least || bytes < least))
+            least = bytes;
     }
     return least;
 }
 
-typedef struct Steps { PlannedStep kind[2]; bool have[2]; TargetPlan plans[MAX_TARGETS]; uint32_t n; } Steps;
+typedef struct Steps {
+    PlannedStep kind[2];
+    bool have[2];
+    TargetPlan plans[MAX_TARGETS];
+    uint32_t n;
+} Steps;
 
 static int plan_all(const Options *o, Steps *s) {
     for (uint32_t i = 0; i < o->n_targets; i++) {
@@ -91,8 +101,15 @@ static void free_all(Steps *s) {
 }
 
 static CodegenOptions codegen_options(const Options *o, const Steps *s) {
-    CodegenOptions c = {.name = library_name(o), .out_dir = o->out, .emit = o->emit, .cpu = o->cpu, .optimizer = o->optimizer,
-        .verbose = o->verbose, .mem_limit_bytes = o->mem_bytes ? o->mem_bytes : budget_of(o, target_is_gpu(o->targets[0]))};
+    CodegenOptions c = {.name = library_name(o),
+                        .out_dir = o->out,
+                        .emit = o->emit,
+                        .cpu = o->cpu,
+                        .optimizer = o->optimizer,
+                        .verbose = o->verbose,
+                        .mem_limit_bytes = o->mem_bytes
+                                               ? o->mem_bytes
+                                               : budget_of(o, target_is_gpu(o->targets[0]))};
     const PlannedStep *p = &s->kind[target_is_gpu(s->plans[0].target)];
     c.loss = p->options.loss ? p->options.loss : "output";
     c.ignore_index = o->ignore_index;
@@ -119,7 +136,7 @@ static int generate(const Options *o, Steps *s, bool plan_only, double started) 
     }
     if (o->verbose)
         fprintf(stderr, "own work %.3f s, host compiler %.3f s, GPU compiler %.3f s\n",
-            before - started + times.own_s, times.host_compile_s, times.gpu_compile_s);
+                before - started + times.own_s, times.host_compile_s, times.gpu_compile_s);
     return 0;
 }
 
@@ -144,17 +161,26 @@ static void print_plan(const Options *o, const Steps *s) {
     uint64_t trained = 0, frozen = 0;
     for (uint32_t i = 0; i < g->n_states; i++)
         if (g->states[i].cls == STATE_PARAM)
-            *(g->states[i].trains ? &trained : &frozen) += (uint64_t)type_elems(&g->types[g->states[i].type]);
+            *(g->states[i].trains ? &trained : &frozen) +=
+                (uint64_t)type_elems(&g->types[g->states[i].type]);
     printf("%s for %s\n\n", o->model, s->plans[0].target);
-    printf("  %-26s %16llu   trained; %llu frozen\n", "parameters", (unsigned long long)trained, (unsigned long long)frozen);
-    printf("  %-26s %16lld   = %lld x micro-batch %lld\n", "batch", (long long)p->batch, (long long)p->accumulation_steps, (long long)p->micro_batch);
+    printf("  %-26s %16llu   trained; %llu frozen\n", "parameters", (unsigned long long)trained,
+           (unsigned long long)frozen);
+    printf("  %-26s %16lld   = %lld x micro-batch %lld\n", "batch", (long long)p->batch,
+           (long long)p->accumulation_steps, (long long)p->micro_batch);
     for (int c = 0; c < N_BUFFER_CLASSES; c++)
-        printf("  %-26s %16llu   %s\n", buffer_class_name[c], (unsigned long long)p->bytes[c], format_bytes(a, p->bytes[c]));
-    printf("  %-26s %16llu   %s\n", "peak_bytes", (unsigned long long)p->arena_bytes, format_bytes(a, p->arena_bytes));
-    printf("  %-26s %16llu   no order of these kernels needs less\n", "lower_bound_bytes", (unsigned long long)p->lower_bound_bytes);
-    printf("  %-26s %16.3f   GFLOP a step, %.3f recomputed\n", "total_flops", 1e-9 * (double)p->total_flops, 1e-9 * (double)p->recomputed_flops);
-    printf("  %-26s %16llu   %s a step\n", "moved_bytes", (unsigned long long)p->moved_bytes, format_bytes(a, p->moved_bytes));
-    for (int e = 0; e < N_ENTRIES; e++) printf("  %-26s %16u   launches\n", entry_name[e], p->entries[e].n);
+        printf("  %-26s %16llu   %s\n", buffer_class_name[c], (unsigned long long)p->bytes[c],
+               format_bytes(a, p->bytes[c]));
+    printf("  %-26s %16llu   %s\n", "peak_bytes", (unsigned long long)p->arena_bytes,
+           format_bytes(a, p->arena_bytes));
+    printf("  %-26s %16llu   no order of these kernels needs less\n", "lower_bound_bytes",
+           (unsigned long long)p->lower_bound_bytes);
+    printf("  %-26s %16.3f   GFLOP a step, %.3f recomputed\n", "total_flops",
+           1e-9 * (double)p->total_flops, 1e-9 * (double)p->recomputed_flops);
+    printf("  %-26s %16llu   %s a step\n", "moved_bytes", (unsigned long long)p->moved_bytes,
+           format_bytes(a, p->moved_bytes));
+    for (int e = 0; e < N_ENTRIES; e++)
+        printf("  %-26s %16u   launches\n", entry_name[e], p->entries[e].n);
 }
 
 static void print_parameters(const Graph *g) {
@@ -163,8 +189,13 @@ static void print_parameters(const Graph *g) {
         const State *st = &g->states[i];
         if (st->cls != STATE_PARAM) continue;
         const Type *t = &g->types[st->type];
-        printf("    %-7s %-5s [", st->trains ? "trains" : st->is_buffer ? "buffer" : "frozen", dtype_info[t->dtype].name);
-        for (uint32_t d = 0; d < t->rank; d++) printf("%s%lld", d ? ", " : "", (long long)t->dims[d]);
+        printf("    %-7s %-5s [",
+               st->trains      ? "trains"
+               : st->is_buffer ? "buffer"
+                               : "frozen",
+               dtype_info[t->dtype].name);
+        for (uint32_t d = 0; d < t->rank; d++)
+            printf("%s%lld", d ? ", " : "", (long long)t->dims[d]);
         printf("] %s\n", st->name);
     }
 }

@@ -1,6 +1,8 @@
-/* cmd_eval.c - `trainc eval MODEL.onnx`: the forward graph alone, once, compiled for the cpu or interpreted.
+/* cmd_eval.c - `trainc eval MODEL.onnx`: the forward graph alone, once, compiled for the cpu or
+ * interpreted.
  *
- * Dimensions that no --dim binds come from the data. Outputs are written as .npy (-o DIR), or compared with reference outputs
+ * Dimensions that no --dim binds come from the data. Outputs are written as .npy (-o DIR), or
+ * compared with reference outputs
  * (--expect): |got - want| <= atol + rtol * |want| everywhere, NaN equal to NaN. */
 #include "eval_engine.h"
 #include "feed.h"
@@ -25,8 +27,10 @@ static Type type_of(const trainc_tensor *t) {
 
 static void bind_dims(Options *o, const EvalInput *in) {
     for (uint32_t a = 0; a < in->type.rank; a++) {
-        o->dims = arena_grow(o->arena, o->dims, o->n_dims * sizeof *o->dims, (o->n_dims + 1) * sizeof *o->dims);
-        o->dims[o->n_dims++] = (DimBinding){arena_printf(o->arena, "%s[%u]", in->name, a), in->type.dims[a]};
+        o->dims = arena_grow(o->arena, o->dims, o->n_dims * sizeof *o->dims,
+                             (o->n_dims + 1) * sizeof *o->dims);
+        o->dims[o->n_dims++] =
+            (DimBinding){arena_printf(o->arena, "%s[%u]", in->name, a), in->type.dims[a]};
     }
 }
 
@@ -39,15 +43,28 @@ static int write_npy(const Options *o, const EvalOutput *out) {
         if (*c == '/') *c = '_';
     const char *path = arena_printf(o->arena, "%s/%s.npy", o->out, name);
     char shape[256] = "", header[512];
-    for (uint32_t i = 0; i < out->type.rank; i++) snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%lld,", (long long)out->type.dims[i]);
-    int n = snprintf(header, sizeof header, "{'descr': '%c%s', 'fortran_order': False, 'shape': (%s), }", d->bytes > 1 ? '<' : '|', d->npy, shape);
+    for (uint32_t i = 0; i < out->type.rank; i++)
+        snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%lld,",
+                 (long long)out->type.dims[i]);
+    int n = snprintf(header, sizeof header,
+                     "{'descr': '%c%s', 'fortran_order': False, 'shape': (%s), }",
+                     d->bytes > 1 ? '<' : '|', d->npy, shape);
     int padded = (n + 1 + 10 + 63) / 64 * 64 - 10;
     FILE *f = fopen(path, "wb");
     if (!f) {
         perror(path);
         return 5;
     }
-    unsigned char magic[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)(padded & 255), (unsigned char)(padded >> 8)};
+    unsigned char magic[10] = {0x93,
+                               'N',
+                               'U',
+                               'M',
+                               'P',
+                               'Y',
+                               1,
+                               0,
+                               (unsigned char)(padded & 255),
+                               (unsigned char)(padded >> 8)};
     bool ok = fwrite(magic, 1, 10, f) == 10 && fprintf(f, "%-*s\n", padded - 1, header) == padded;
     ok = ok && fwrite(out->bytes, 1, type_bytes(&out->type), f) == type_bytes(&out->type);
     if (fclose(f) || !ok) {
@@ -58,7 +75,9 @@ static int write_npy(const Options *o, const EvalOutput *out) {
     return 0;
 }
 
-static double element(const Tensor *t, int64_t i) { return dtype_info[t->type.dtype].cls == CLASS_FLT ? t->u.f[i] : (double)t->u.i[i]; }
+static double element(const Tensor *t, int64_t i) {
+    return dtype_info[t->type.dtype].cls == CLASS_FLT ? t->u.f[i] : (double)t->u.i[i];
+}
 
 /* 0 where all elements agree; a line says how far they are apart */
 static int compare(const Options *o, const EvalOutput *out, const Feed *want) {
@@ -67,7 +86,8 @@ static int compare(const Options *o, const EvalOutput *out, const Feed *want) {
         printf("%-30s FAIL: its shape is not that of the reference\n", out->name);
         return 1;
     }
-    Tensor a = tensor_from_bytes(o->arena, out->type, out->bytes), b = tensor_from_bytes(o->arena, t, want->tensor.data);
+    Tensor a = tensor_from_bytes(o->arena, out->type, out->bytes),
+           b = tensor_from_bytes(o->arena, t, want->tensor.data);
     double worst = 0;
     int64_t bad = 0, n = type_elems(&t);
     for (int64_t i = 0; i < n; i++) {
@@ -76,7 +96,8 @@ static int compare(const Options *o, const EvalOutput *out, const Feed *want) {
         if (!(d <= o->atol + o->rtol * fabs(y))) bad++;
         if (!(d <= worst)) worst = d;
     }
-    printf("%-30s %s: largest error %.3g, %lld of %lld elements beyond tolerance\n", out->name, bad ? "FAIL" : "ok", worst, (long long)bad, (long long)n);
+    printf("%-30s %s: largest error %.3g, %lld of %lld elements beyond tolerance\n", out->name,
+           bad ? "FAIL" : "ok", worst, (long long)bad, (long long)n);
     return bad ? 1 : 0;
 }
 
@@ -88,7 +109,8 @@ static int finish_output(const Options *o, const EvalOutput *outs, uint32_t n) {
         for (uint32_t i = 0; i < n; i++)
             if (!strcmp(outs[i].name, o->expect[e].name)) out = &outs[i];
         if (!out) {
-            fprintf(stderr, "trainc: --expect %s: the model has no such output\n", o->expect[e].name);
+            fprintf(stderr, "trainc: --expect %s: the model has no such output\n",
+                    o->expect[e].name);
             return 2;
         }
         Feed want = {0};
@@ -98,7 +120,9 @@ static int finish_output(const Options *o, const EvalOutput *outs, uint32_t n) {
         feed_close(&want);
     }
     if (!o->out && !o->n_expect)
-        for (uint32_t i = 0; i < n; i++) printf("%-30s %lld elements (-o DIR writes them, --expect compares)\n", outs[i].name, (long long)type_elems(&outs[i].type));
+        for (uint32_t i = 0; i < n; i++)
+            printf("%-30s %lld elements (-o DIR writes them, --expect compares)\n", outs[i].name,
+                   (long long)type_elems(&outs[i].type));
     return status;
 }
 
@@ -116,7 +140,9 @@ int command_eval(const Options *given) {
     }
     EvalOutput *outs = NULL;
     uint32_t n = 0;
-    if (!status) status = !strcmp(o.engine, "interp") ? eval_interpreted(&o, in, o.n_data, &outs, &n) : eval_compiled(&o, in, o.n_data, &outs, &n);
+    if (!status)
+        status = !strcmp(o.engine, "interp") ? eval_interpreted(&o, in, o.n_data, &outs, &n)
+                                             : eval_compiled(&o, in, o.n_data, &outs, &n);
     if (!status && o.out) status = make_folders(o.out);
     if (!status) status = finish_output(&o, outs, n);
     for (uint32_t i = 0; i < o.n_data; i++) feed_close(&feeds[i]);

@@ -1,11 +1,14 @@
-/* opt.c - the main of `trainc-opt`: runs any list of passes on a graph in text form and prints the result.
+/* opt.c - the main of `trainc-opt`: runs any list of passes on a graph in text form and prints the
+ * result.
  *
- * A reproducer that the pass manager wrote runs as it is: its first lines hold the pass list and the options. */
+ * A reproducer that the pass manager wrote runs as it is: its first lines hold the pass list and
+ * the options. */
 #include "passes.h"
 #include <stdlib.h>
 #include <string.h>
 
-static const char usage[] = "usage: trainc-opt [--passes=LIST] [--loss=KIND] [--optimizer=NAME] [--batch=N] [--micro-batch=N] [--gpu] [--list] FILE.tir|-\n";
+static const char usage[] = "usage: trainc-opt [--passes=LIST] [--loss=KIND] [--optimizer=NAME] "
+                            "[--batch=N] [--micro-batch=N] [--gpu] [--list] FILE.tir|-\n";
 
 static char *read_all(Arena *a, FILE *f) {
     size_t n = 0, cap = 1 << 16;
@@ -21,7 +24,8 @@ static char *read_all(Arena *a, FILE *f) {
 }
 
 static int list_passes(void) {
-    for (uint32_t i = 0; i < n_passes; i++) printf("%-12s %s\n", pass_info[i].name, pass_info[i].what);
+    for (uint32_t i = 0; i < n_passes; i++)
+        printf("%-12s %s\n", pass_info[i].name, pass_info[i].what);
     return 0;
 }
 
@@ -32,13 +36,20 @@ static const char *value_of(const char *arg, const char *name) {
 
 static bool take(const char *arg, PassOptions *o, const char **passes) {
     const char *v;
-    if ((v = value_of(arg, "--passes"))) *passes = v;
-    else if ((v = value_of(arg, "--loss"))) o->loss = v;
-    else if ((v = value_of(arg, "--optimizer"))) o->optimizer = v;
-    else if ((v = value_of(arg, "--batch"))) o->batch = strtoll(v, NULL, 10);
-    else if ((v = value_of(arg, "--micro-batch"))) o->micro_batch = strtoll(v, NULL, 10);
-    else if (!strcmp(arg, "--gpu")) o->for_gpu = true;
-    else return false;
+    if ((v = value_of(arg, "--passes")))
+        *passes = v;
+    else if ((v = value_of(arg, "--loss")))
+        o->loss = v;
+    else if ((v = value_of(arg, "--optimizer")))
+        o->optimizer = v;
+    else if ((v = value_of(arg, "--batch")))
+        o->batch = strtoll(v, NULL, 10);
+    else if ((v = value_of(arg, "--micro-batch")))
+        o->micro_batch = strtoll(v, NULL, 10);
+    else if (!strcmp(arg, "--gpu"))
+        o->for_gpu = true;
+    else
+        return false;
     return true;
 }
 
@@ -59,7 +70,8 @@ static int run(Arena *a, const char *path, const char *text, PassOptions *o, con
 int main(int argc, char **argv) {
     Arena *a = arena_new();
     const char *fuel = getenv("TRAINC_FUEL"), *passes = NULL, *path = NULL;
-    PassOptions o = {.ignore_index = -100, .optimizer = "adamw", .fuel = fuel ? strtoll(fuel, NULL, 10) : -1};
+    PassOptions o = {
+        .ignore_index = -100, .optimizer = "adamw", .fuel = fuel ? strtoll(fuel, NULL, 10) : -1};
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--list")) return list_passes();
         if (argv[i][0] != '-' || !argv[i][1]) path = argv[i];

@@ -5,20 +5,29 @@
 #include <string.h>
 
 static const char usage[] =
-    "usage: trainc MODEL.onnx [-o DIR] [options]     compile a forward graph into a training-step library\n"
+    "usage: trainc MODEL.onnx [-o DIR] [options]     compile a forward graph into a training-step "
+    "library\n"
     "       trainc plan MODEL.onnx [options]         the same decisions, printed\n"
-    "       trainc run DIR --data NAME=FILE ...      train: data in, log lines and checkpoints out\n"
+    "       trainc run DIR --data NAME=FILE ...      train: data in, log lines and checkpoints "
+    "out\n"
     "       trainc eval MODEL.onnx --data NAME=FILE  the forward graph alone, once\n"
     "       trainc doctor                            what this machine can run, and why not more\n"
     "       trainc --version | --help | help COMMAND\n";
 
 static int help(const char *command) {
-    if (!command) fputs(usage, stdout);
-    else if (!strcmp(command, "compile")) options_help(COMMAND_COMPILE, stdout);
-    else if (!strcmp(command, "plan")) options_help(COMMAND_PLAN, stdout);
-    else if (!strcmp(command, "eval")) options_help(COMMAND_EVAL, stdout);
-    else if (!strcmp(command, "run")) return trainc_run_main(2, (char *[]){"run", "--help", NULL});
-    else if (!strcmp(command, "doctor")) puts("usage: trainc doctor\nsays what this machine can run, and why not more: compilers, devices, memory");
+    if (!command)
+        fputs(usage, stdout);
+    else if (!strcmp(command, "compile"))
+        options_help(COMMAND_COMPILE, stdout);
+    else if (!strcmp(command, "plan"))
+        options_help(COMMAND_PLAN, stdout);
+    else if (!strcmp(command, "eval"))
+        options_help(COMMAND_EVAL, stdout);
+    else if (!strcmp(command, "run"))
+        return trainc_run_main(2, (char *[]){"run", "--help", NULL});
+    else if (!strcmp(command, "doctor"))
+        puts("usage: trainc doctor\nsays what this machine can run, and why not more: compilers, "
+             "devices, memory");
     else {
         fprintf(stderr, "trainc: no such command: %s\n%s", command, usage);
         return 2;
@@ -32,9 +41,12 @@ static int compile_or_help(Command command, int argc, char **argv) {
     if (options_parse(&o, command, argc, argv)) {
         status = 0;
         if (o.help && command == COMMAND_COMPILE) fputs(usage, stdout), fputc('\n', stdout);
-        if (o.help) options_help(command, stdout);
-        else if (command == COMMAND_COMPILE) status = command_compile(&o);
-        else status = command == COMMAND_PLAN ? command_plan(&o) : command_eval(&o);
+        if (o.help)
+            options_help(command, stdout);
+        else if (command == COMMAND_COMPILE)
+            status = command_compile(&o);
+        else
+            status = command == COMMAND_PLAN ? command_plan(&o) : command_eval(&o);
     }
     arena_free(o.arena);
     return status;

@@ -1,6 +1,7 @@
 /* options.c - argv to Options, through getopt_long over the rows of options.def.
  *
- * All errors are reported, not the first alone; an unknown option gets the closest name. Repeatable options keep their order
+ * All errors are reported, not the first alone; an unknown option gets the closest name. Repeatable
+ * options keep their order
  * (--freeze and --train: later wins). */
 #include "options.h"
 #include "codegen.h"
@@ -16,7 +17,13 @@ typedef enum OptionId {
 #undef OPTION
     N_OPTIONS
 } OptionId;
-typedef struct OptionInfo { const char *name; int letter; const char *argument; int commands; const char *help; } OptionInfo;
+typedef struct OptionInfo {
+    const char *name;
+    int letter;
+    const char *argument;
+    int commands;
+    const char *help;
+} OptionInfo;
 static const OptionInfo option_info[N_OPTIONS] = {
 #define OPTION(id, ...) [OPT_##id] = {__VA_ARGS__},
 #include "options.def"
@@ -26,24 +33,32 @@ enum { LONG_BASE = 1000 };
 
 static const char *command_text(Command c) {
     switch (c) {
-    case COMMAND_COMPILE: return "trainc MODEL.onnx";
-    case COMMAND_PLAN: return "trainc plan MODEL.onnx";
-    case COMMAND_EVAL: return "trainc eval MODEL.onnx";
+    case COMMAND_COMPILE:
+        return "trainc MODEL.onnx";
+    case COMMAND_PLAN:
+        return "trainc plan MODEL.onnx";
+    case COMMAND_EVAL:
+        return "trainc eval MODEL.onnx";
     }
     return "trainc";
 }
 
 void options_help(Command c, FILE *f) {
-    static const char *const what[] = {[COMMAND_COMPILE] = "compile a forward graph into a training-step library",
+    static const char *const what[] = {
+        [COMMAND_COMPILE] = "compile a forward graph into a training-step library",
         [COMMAND_PLAN] = "the same decisions, printed; nothing is generated",
-        [COMMAND_EVAL] = "the forward graph alone, once: outputs as .npy (-o DIR), or compared (--expect)"};
+        [COMMAND_EVAL] =
+            "the forward graph alone, once: outputs as .npy (-o DIR), or compared (--expect)"};
     fprintf(f, "usage: %s [options]\n%s\n\n", command_text(c), what[c]);
     for (int i = 0; i < N_OPTIONS; i++) {
         const OptionInfo *o = &option_info[i];
         if (!(o->commands & (int)c)) continue;
         char left[64];
-        if (o->letter) snprintf(left, sizeof left, "-%c, --%s %s", o->letter, o->name, o->argument ? o->argument : "");
-        else snprintf(left, sizeof left, "--%s %s", o->name, o->argument ? o->argument : "");
+        if (o->letter)
+            snprintf(left, sizeof left, "-%c, --%s %s", o->letter, o->name,
+                     o->argument ? o->argument : "");
+        else
+            snprintf(left, sizeof left, "--%s %s", o->name, o->argument ? o->argument : "");
         fprintf(f, "  %-30s %s\n", left, o->help);
     }
 }
@@ -74,7 +89,10 @@ const char *format_bytes(Arena *a, uint64_t n) {
 
 /* ---- values ---- */
 
-typedef struct Parse { Options *o; int errors; } Parse;
+typedef struct Parse {
+    Options *o;
+    int errors;
+} Parse;
 
 static void complain(Parse *p, const char *text, const char *name, const char *value) {
     fprintf(stderr, "trainc: --%s %s: %s\n", name, value ? value : "", text);
@@ -89,7 +107,8 @@ static int64_t number(Parse *p, OptionId id, const char *s, int64_t least) {
     char *end;
     long long n = strtoll(s, &end, 10);
     if (end == s || *end || n < least) {
-        complain(p, least > 0 ? "a positive whole number is wanted" : "a whole number is wanted", option_info[id].name, s);
+        complain(p, least > 0 ? "a positive whole number is wanted" : "a whole number is wanted",
+                 option_info[id].name, s);
         return 0;
     }
     return n;
@@ -141,7 +160,10 @@ static void add_targets(Parse *p, const char *arg) {
     for (char *item = strtok_r(list, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
         const char *name;
         if (!target_known(item, &name)) {
-            complain(p, "no such target; known are cpu, gfx90a, gfx942, gfx1100, gfx1151, mi250x, mi300a, mi300x, mi395, strix-halo, 7900xtx", "target", item);
+            complain(p,
+                     "no such target; known are cpu, gfx90a, gfx942, gfx1100, gfx1151, mi250x, "
+                     "mi300a, mi300x, mi395, strix-halo, 7900xtx",
+                     "target", item);
             continue;
         }
         bool have = false;
@@ -161,36 +183,88 @@ static bool one_of(Parse *p, OptionId id, const char *value, const char *const *
 static void take(Parse *p, OptionId id, const char *arg) {
     Options *o = p->o;
     switch (id) {
-    case OPT_OUT: o->out = arg; break;
+    case OPT_OUT:
+        o->out = arg;
+        break;
     case OPT_MEM:
         o->mem_bytes = parse_size(arg);
         if (!o->mem_bytes) complain(p, "not a size (128G, 512MB, 1000000)", "mem", arg);
         break;
-    case OPT_TARGET: add_targets(p, arg); break;
-    case OPT_DIM: add_dims(p, arg); break;
-    case OPT_SET: p->errors += !set_parse(o, arg); break;
-    case OPT_BATCH_DIM: o->batch_dim = arg; break;
-    case OPT_BATCH: o->batch = number(p, id, arg, 1); break;
-    case OPT_MICRO: o->micro_batch = strcmp(arg, "auto") ? number(p, id, arg, 1) : 0; break;
-    case OPT_LOSS: o->loss = arg; break;
-    case OPT_IGNORE: o->ignore_index = number(p, id, arg, INT64_MIN); break;
-    case OPT_OPTIMIZER: o->optimizer = arg; break;
-    case OPT_PRECISION: CHOICE(id, arg, "fp32"); break;
-    case OPT_REMAT: CHOICE(id, arg, "none", "auto"); break;
-    case OPT_FREEZE: add_freeze(p, arg, false); break;
-    case OPT_TRAIN: add_freeze(p, arg, true); break;
-    case OPT_BATCHNORM: o->batchnorm_train = CHOICE(id, arg, "graph", "train") && !strcmp(arg, "train"); break;
-    case OPT_BN_VARIANCE: o->bn_variance = !CHOICE(id, arg, "pytorch", "onnx") ? 0 : arg[0] == 'p' ? 1 : 2; break;
-    case OPT_EMIT: o->emit = arg; break;
-    case OPT_CPU: o->cpu = arg; break;
-    case OPT_DATA: add_file(p, id, arg, &o->data, &o->n_data); break;
-    case OPT_EXPECT: add_file(p, id, arg, &o->expect, &o->n_expect); break;
-    case OPT_RTOL: o->rtol = real(p, id, arg); break;
-    case OPT_ATOL: o->atol = real(p, id, arg); break;
-    case OPT_ENGINE: CHOICE(id, arg, "cpu", "interp"); o->engine = arg; break;
-    case OPT_VERBOSE: o->verbose = true; break;
-    case OPT_HELP: o->help = true; break;
-    case N_OPTIONS: break;
+    case OPT_TARGET:
+        add_targets(p, arg);
+        break;
+    case OPT_DIM:
+        add_dims(p, arg);
+        break;
+    case OPT_SET:
+        p->errors += !set_parse(o, arg);
+        break;
+    case OPT_BATCH_DIM:
+        o->batch_dim = arg;
+        break;
+    case OPT_BATCH:
+        o->batch = number(p, id, arg, 1);
+        break;
+    case OPT_MICRO:
+        o->micro_batch = strcmp(arg, "auto") ? number(p, id, arg, 1) : 0;
+        break;
+    case OPT_LOSS:
+        o->loss = arg;
+        break;
+    case OPT_IGNORE:
+        o->ignore_index = number(p, id, arg, INT64_MIN);
+        break;
+    case OPT_OPTIMIZER:
+        o->optimizer = arg;
+        break;
+    case OPT_PRECISION:
+        CHOICE(id, arg, "fp32");
+        break;
+    case OPT_REMAT:
+        CHOICE(id, arg, "none", "auto");
+        break;
+    case OPT_FREEZE:
+        add_freeze(p, arg, false);
+        break;
+    case OPT_TRAIN:
+        add_freeze(p, arg, true);
+        break;
+    case OPT_BATCHNORM:
+        o->batchnorm_train = CHOICE(id, arg, "graph", "train") && !strcmp(arg, "train");
+        break;
+    case OPT_BN_VARIANCE:
+        o->bn_variance = !CHOICE(id, arg, "pytorch", "onnx") ? 0 : arg[0] == 'p' ? 1 : 2;
+        break;
+    case OPT_EMIT:
+        o->emit = arg;
+        break;
+    case OPT_CPU:
+        o->cpu = arg;
+        break;
+    case OPT_DATA:
+        add_file(p, id, arg, &o->data, &o->n_data);
+        break;
+    case OPT_EXPECT:
+        add_file(p, id, arg, &o->expect, &o->n_expect);
+        break;
+    case OPT_RTOL:
+        o->rtol = real(p, id, arg);
+        break;
+    case OPT_ATOL:
+        o->atol = real(p, id, arg);
+        break;
+    case OPT_ENGINE:
+        CHOICE(id, arg, "cpu", "interp");
+        o->engine = arg;
+        break;
+    case OPT_VERBOSE:
+        o->verbose = true;
+        break;
+    case OPT_HELP:
+        o->help = true;
+        break;
+    case N_OPTIONS:
+        break;
     }
 }
 
@@ -235,29 +309,42 @@ static uint32_t long_options(Command c, struct option *out) {
     uint32_t n = 0;
     for (int i = 0; i < N_OPTIONS; i++)
         if (option_info[i].commands & (int)c)
-            out[n++] = (struct option){option_info[i].name, option_info[i].argument ? required_argument : no_argument, NULL, LONG_BASE + i};
+            out[n++] = (struct option){option_info[i].name,
+                                       option_info[i].argument ? required_argument : no_argument,
+                                       NULL, LONG_BASE + i};
     out[n] = (struct option){0};
     return n;
 }
 
 static OptionId option_of(int code) {
     for (int i = 0; i < N_OPTIONS; i++)
-        if (code == LONG_BASE + i || (option_info[i].letter && code == option_info[i].letter)) return (OptionId)i;
+        if (code == LONG_BASE + i || (option_info[i].letter && code == option_info[i].letter))
+            return (OptionId)i;
     return N_OPTIONS;
 }
 
 static void finish(Parse *p, int argc, char **argv) {
     Options *o = p->o;
     if (o->help) return;
-    if (optind < argc) o->model = argv[optind++];
-    else if (!p->errors) fprintf(stderr, "trainc: a model is missing: %s (see --help)\n", command_text(o->command)), p->errors++;
-    for (; optind < argc; optind++) fprintf(stderr, "trainc: one model at a time: what is %s?\n", argv[optind]), p->errors++;
+    if (optind < argc)
+        o->model = argv[optind++];
+    else if (!p->errors)
+        fprintf(stderr, "trainc: a model is missing: %s (see --help)\n", command_text(o->command)),
+            p->errors++;
+    for (; optind < argc; optind++)
+        fprintf(stderr, "trainc: one model at a time: what is %s?\n", argv[optind]), p->errors++;
     if (!o->n_targets) o->targets[o->n_targets++] = "cpu";
 }
 
 bool options_parse(Options *o, Command command, int argc, char **argv) {
-    *o = (Options){.arena = o->arena, .command = command, .ignore_index = -100, .optimizer = "adamw", .cpu = "native",
-        .engine = "cpu", .rtol = 1e-4, .atol = 1e-5};
+    *o = (Options){.arena = o->arena,
+                   .command = command,
+                   .ignore_index = -100,
+                   .optimizer = "adamw",
+                   .cpu = "native",
+                   .engine = "cpu",
+                   .rtol = 1e-4,
+                   .atol = 1e-5};
     Parse p = {o, 0};
     struct option longs[N_OPTIONS + 1];
     long_options(command, longs);
@@ -265,9 +352,13 @@ bool options_parse(Options *o, Command command, int argc, char **argv) {
     optind = 1;
     for (int code; (code = getopt_long(argc, argv, ":o:vh", longs, NULL)) != -1;) {
         OptionId id = option_of(code);
-        if (code == ':') complain(&p, "an argument is missing", argv[optind - 1] + strspn(argv[optind - 1], "-"), NULL);
-        else if (id == N_OPTIONS || !(option_info[id].commands & (int)command)) unknown_option(&p, argv[optind - 1]);
-        else take(&p, id, optarg);
+        if (code == ':')
+            complain(&p, "an argument is missing", argv[optind - 1] + strspn(argv[optind - 1], "-"),
+                     NULL);
+        else if (id == N_OPTIONS || !(option_info[id].commands & (int)command))
+            unknown_option(&p, argv[optind - 1]);
+        else
+            take(&p, id, optarg);
     }
     finish(&p, argc, argv);
     return p.errors == 0;

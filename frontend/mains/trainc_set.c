@@ -1,4 +1,5 @@
-/* trainc_set.c - `--set INPUT=VALUE`: a number, a list ("1,2,3", brackets allowed) or a data file. */
+/* trainc_set.c - `--set INPUT=VALUE`: a number, a list ("1,2,3", brackets allowed) or a data file.
+ */
 #include "feed.h"
 #include "options.h"
 #include <ctype.h>
@@ -17,7 +18,8 @@ static uint32_t read_numbers(Arena *a, const char *text, double **numbers) {
         double x = strtod(s, &end);
         if (end == s || (*end && !isspace((unsigned char)*end) && !strchr("[],", *end))) return 0;
         if (n == cap) {
-            *numbers = arena_grow(a, *numbers, cap * sizeof **numbers, (2 * cap + 8) * sizeof **numbers);
+            *numbers =
+                arena_grow(a, *numbers, cap * sizeof **numbers, (2 * cap + 8) * sizeof **numbers);
             cap = 2 * cap + 8;
         }
         (*numbers)[n++] = x;
@@ -38,7 +40,9 @@ static bool read_file(Arena *a, InputValue *v, const char *path) {
         void *bytes = arena_alloc(a, type_bytes(&v->type) + 1);
         memcpy(bytes, feed.tensor.data, type_bytes(&v->type));
         v->data = bytes;
-    } else fprintf(stderr, "trainc: --set %s: neither a number, a list, nor a data file: %s\n", v->name, fail.text);
+    } else
+        fprintf(stderr, "trainc: --set %s: neither a number, a list, nor a data file: %s\n",
+                v->name, fail.text);
     feed_close(&feed);
     return ok;
 }
@@ -55,7 +59,8 @@ bool set_parse(Options *o, const char *arg) {
     v.n_numbers = read_numbers(o->arena, eq + 1, &numbers);
     v.numbers = numbers;
     if (!v.n_numbers && !read_file(o->arena, &v, eq + 1)) return false;
-    o->sets = arena_grow(o->arena, o->sets, o->n_sets * sizeof *o->sets, (o->n_sets + 1) * sizeof *o->sets);
+    o->sets = arena_grow(o->arena, o->sets, o->n_sets * sizeof *o->sets,
+                         (o->n_sets + 1) * sizeof *o->sets);
     o->sets[o->n_sets++] = v;
     return true;
 }

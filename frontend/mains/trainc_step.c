@@ -1,7 +1,8 @@
 /* step.c - model and options to a planned step.
  *
- * The graph is built for one micro-batch, so trying another means importing again: a matter of milliseconds, since weights stay
- * in their files. The batch is never split on our own accord where samples mix or where the loss is the model's own output. */
+ * The graph is built for one micro-batch, so trying another means importing again: a matter of
+ * milliseconds, since weights stay in their files. The batch is never split on our own accord where
+ * samples mix or where the loss is the model's own output. */
 #include "step_plan.h"
 #include "codegen.h"
 #include <stdlib.h>
@@ -14,10 +15,18 @@ void step_free(PlannedStep *s) {
 }
 
 static bool import(PlannedStep *s, const Options *o, int64_t micro) {
-    ImportOptions io = {.path = o->model, .dims = o->dims, .n_dims = o->n_dims, .freezes = o->freezes, .n_freezes = o->n_freezes,
-        .sets = o->sets, .n_sets = o->n_sets,
-        .batch_dim = o->batch_dim, .batch = o->batch, .micro_batch = micro, .batchnorm_train = o->batchnorm_train,
-        .bn_variance = o->bn_variance};
+    ImportOptions io = {.path = o->model,
+                        .dims = o->dims,
+                        .n_dims = o->n_dims,
+                        .freezes = o->freezes,
+                        .n_freezes = o->n_freezes,
+                        .sets = o->sets,
+                        .n_sets = o->n_sets,
+                        .batch_dim = o->batch_dim,
+                        .batch = o->batch,
+                        .micro_batch = micro,
+                        .batchnorm_train = o->batchnorm_train,
+                        .bn_variance = o->bn_variance};
     return model_import(&io, &s->model);
 }
 
@@ -28,17 +37,34 @@ static const char *dump_dir(const Options *o) {
 
 static bool run_passes(PlannedStep *s, const Options *o, bool for_gpu) {
     const char *fuel = getenv("TRAINC_FUEL");
-    s->options = (PassOptions){.loss = o->loss, .ignore_index = o->ignore_index, .optimizer = o->optimizer,
-        .batch = s->model.batch, .micro_batch = s->model.micro_batch, .for_gpu = for_gpu, .verbose = o->verbose,
-        .dump_dir = dump_dir(o), .fuel = fuel ? strtoll(fuel, NULL, 10) : -1,
-        .tensor_names = s->model.tensor_names, .tensor_values = s->model.tensor_values, .eval_values = s->model.eval_values,
-        .n_tensors = s->model.n_tensors, .output_names = s->model.output_names, .n_outputs = s->model.n_outputs,
-        .packed_bytes = for_gpu ? NULL : cpu_packed_bytes, .scratch_bytes = for_gpu ? NULL : library_scratch_bytes};
-    s->passes = (PassContext){.g = s->model.graph, .plan = &s->plan, .arena = o->arena, .options = &s->options, .log = stderr};
+    s->options = (PassOptions){.loss = o->loss,
+                               .ignore_index = o->ignore_index,
+                               .optimizer = o->optimizer,
+                               .batch = s->model.batch,
+                               .micro_batch = s->model.micro_batch,
+                               .for_gpu = for_gpu,
+                               .verbose = o->verbose,
+                               .dump_dir = dump_dir(o),
+                               .fuel = fuel ? strtoll(fuel, NULL, 10) : -1,
+                               .tensor_names = s->model.tensor_names,
+                               .tensor_values = s->model.tensor_values,
+                               .eval_values = s->model.eval_values,
+                               .n_tensors = s->model.n_tensors,
+                               .output_names = s->model.output_names,
+                               .n_outputs = s->model.n_outputs,
+                               .packed_bytes = for_gpu ? NULL : cpu_packed_bytes,
+                               .scratch_bytes = for_gpu ? NULL : library_scratch_bytes};
+    s->passes = (PassContext){.g = s->model.graph,
+                              .plan = &s->plan,
+                              .arena = o->arena,
+                              .options = &s->options,
+                              .log = stderr};
     return passes_run(&s->passes, NULL);
 }
 
-static const Graph *graph_of(const PlannedStep *s) { return s->passes.g ? s->passes.g : s->model.graph; }
+static const Graph *graph_of(const PlannedStep *s) {
+    return s->passes.g ? s->passes.g : s->model.graph;
+}
 
 /* One attempt: 0, or the exit status after its diagnostics were printed. */
 static int attempt(PlannedStep *s, const Options *o, bool for_gpu, int64_t micro) {
@@ -57,20 +83,29 @@ static int64_t smaller_divisor(int64_t n, int64_t of) {
 }
 
 static int refuse(const PlannedStep *s, const Options *o, uint64_t budget, uint64_t smallest) {
-    fprintf(stderr, "error[E_DOES_NOT_FIT]: the step needs %s (%llu bytes), the budget is %s (%llu bytes)\n",
-        format_bytes(o->arena, s->plan.arena_bytes), (unsigned long long)s->plan.arena_bytes, format_bytes(o->arena, budget), (unsigned long long)budget);
-    fprintf(stderr, "  smallest budget that would do: --mem %llu\n  largest terms:", (unsigned long long)smallest);
+    fprintf(
+        stderr,
+        "error[E_DOES_NOT_FIT]: the step needs %s (%llu bytes), the budget is %s (%llu bytes)\n",
+        format_bytes(o->arena, s->plan.arena_bytes), (unsigned long long)s->plan.arena_bytes,
+        format_bytes(o->arena, budget), (unsigned long long)budget);
+    fprintf(stderr, "  smallest budget that would do: --mem %llu\n  largest terms:",
+            (unsigned long long)smallest);
     bool done[N_BUFFER_CLASSES] = {0};
     for (int i = 0; i < 3; i++) {
         int best = -1;
         for (int c = 0; c < N_BUFFER_CLASSES; c++)
-            if (!done[c] && s->plan.bytes[c] && (best < 0 || s->plan.bytes[c] > s->plan.bytes[best])) best = c;
+            if (!done[c] && s->plan.bytes[c] &&
+                (best < 0 || s->plan.bytes[c] > s->plan.bytes[best]))
+                best = c;
         if (best < 0) break;
         done[best] = true;
-        fprintf(stderr, "%s %s %s", i ? "," : "", buffer_class_name[best], format_bytes(o->arena, s->plan.bytes[best]));
+        fprintf(stderr, "%s %s %s", i ? "," : "", buffer_class_name[best],
+                format_bytes(o->arena, s->plan.bytes[best]));
     }
-    fprintf(stderr, "\n  hint: %s--optimizer sgd and --freeze shrink the state; shorter sequences or smaller images the activations\n",
-        s->plan.micro_batch > 1 ? "--micro-batch 1, " : "");
+    fprintf(stderr,
+            "\n  hint: %s--optimizer sgd and --freeze shrink the state; shorter sequences or "
+            "smaller images the activations\n",
+            s->plan.micro_batch > 1 ? "--micro-batch 1, " : "");
     return 3;
 }
 

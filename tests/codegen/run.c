@@ -34,7 +34,7 @@ void *cases_build(const Text *source)
              "cd %s && ${CC:-gcc} -std=gnu17 -O1 -march=native -ftree-vectorize -fopenmp -fPIC -fno-math-errno -fno-trapping-math -w -shared k.c -o k.so", folder);
     cr_assert_eq(system(command), 0, "the kernels do not compile: %s/k.c", folder);
     snprintf(command, sizeof command, "%s/k.so", folder);
-    void *lib = dlopen(command, RTLD_NOW);
+    void *lib = dlopen(command, RTLD_NOW | RTLD_NODELETE); /* OpenMP's threads outlive a dlclose */
     cr_assert(lib, "%s", dlerror());
     snprintf(command, sizeof command, "rm -r %s", folder);
     if (!getenv("TRAINC_FUZZ_KEEP")) cr_assert_eq(system(command), 0);
