@@ -234,7 +234,7 @@ static void print_load(const Kernel *k, const Stmt *s, const BodyTarget *t, Text
 
 static void print_random(const Kernel *k, const Stmt *s, const BodyTarget *t, Text *out)
 {
-    text_printf(out, "tc_random(v%u, v%u, %lldu, (uint64_t)(", s->args[0], s->args[1], (long long)s->stream);
+    text_printf(out, "tc_random(v%u, v%u, (uint32_t)p%u, (uint64_t)(", s->args[0], s->args[1], s->param);
     body_index(k, s->ix, t, out);
     text_printf(out, " + v%u * %lldLL))", s->args[2], (long long)s->value);
 }

@@ -21,7 +21,7 @@ typedef enum AxisRole { AXIS_PAR, AXIS_RED } AxisRole;
 typedef struct Axis { int64_t extent; AxisRole role; } Axis;
 typedef uint32_t Let;              /* number of a let-binding or accumulator; 0 none */
 typedef enum StmtKind { ST_CONST, ST_SCALAR, ST_INDEX, ST_LOAD, ST_MAP, ST_CAST, ST_SELECT, ST_RANDOM, ST_ACCUM, ST_STORE, ST_UPDATE } StmtKind;
-        /* SCALAR: dst = the scalar parameter. INDEX: dst = ix. RANDOM: dst = the uniform of element ix + args[2] * value of `stream`,
+        /* SCALAR: dst = the scalar parameter. INDEX: dst = ix. RANDOM: dst = the uniform of element ix + args[2] * value of the stream that parameter `param` holds,
          * where args are the lets seed, step, micro (i64) and `value` is the number of elements. ACCUM: dst = dst (op) args[0].
          * STORE: memory[ix] = args[0]. UPDATE (FORM_SCATTER alone): memory[ix] = memory[ix] (op) args[0], OP_NONE: = args[0] */
 typedef struct Stmt {
@@ -30,16 +30,17 @@ typedef struct Stmt {
     DType dtype;                   /* of dst (STORE: of memory) */
     OpCode op;                     /* MAP: its body; ACCUM: sum prod rmax rmin argmax argmin (args[1]: the index let of arg*) */
     Let args[3];                   /* MAP: a b c; CAST: the source; SELECT: conds hold ? args[0] : args[1] */
-    uint32_t param;                /* LOAD, STORE: parameter number; SCALAR: scalar parameter number; RANDOM: unused */
+    uint32_t param;                /* LOAD, STORE: parameter number; SCALAR: scalar parameter number; RANDOM: of the stream */
     Ix ix;                         /* LOAD, STORE, RANDOM: element index; INDEX: the value */
     const Cond *conds; uint32_t n_conds; /* LOAD: outside, the let is 0 and memory is not touched. STORE: outside, nothing happens */
-    double value; int64_t stream;  /* CONST; RANDOM */
+    double value;                  /* CONST; RANDOM */
     LocId loc;
 } Stmt;
 typedef struct Stage { bool loops; Stmt *stmts; uint32_t n; } Stage; /* loops: over the reduction axes */
 
 typedef struct Param {             /* pointers into the arena, then scalars, in this order in the signature */
-    bool is_scalar; const char *scalar; DType dtype; bool is_read, is_written; int64_t elems; Value value;
+    bool is_scalar; const char *scalar; /* "": the number `constant`, so that kernels that differ in it alone are one */
+    int64_t constant; DType dtype; bool is_read, is_written; int64_t elems; Value value;
     bool is_workspace;
     uint32_t buffer;               /* index + 1 into Plan.buffers; 0: a scalar or the workspace */
 } Param;                           /* one parameter per byte range and dtype: in-place kernels read and write the same one */

@@ -49,6 +49,7 @@ Let lower_constant(Lower *, double, DType);
 Let lower_accum(Lower *, OpCode, DType, Let value, Let index, LocId);
 uint32_t lower_param(Lower *, uint32_t buffer, Value, bool written);
 uint32_t lower_scalar_param(Lower *, const char *name, DType);
+uint32_t lower_constant_param(Lower *, int64_t);             /* a number that equal kernels may differ in */
 void lower_store(Lower *, Value out, const Ix *idx, Let);    /* into its group's buffer of that value */
 void lower_store_to(Lower *, uint32_t buffer, Value out, const Ix *idx, Let); /* into any buffer: copies */
 Ix lower_linear(Lower *, const Type *, const Ix *idx);       /* row-major element index */

@@ -48,7 +48,7 @@ static bool stmt_in_loop(const Lower *L, const Stmt *s)
 static bool stmt_equal(const Stmt *a, const Stmt *b)
 {
     if (a->kind != b->kind || a->dtype != b->dtype || a->op != b->op || a->param != b->param || a->ix != b->ix
-        || a->n_conds != b->n_conds || a->stream != b->stream || memcmp(a->args, b->args, sizeof a->args) != 0
+        || a->n_conds != b->n_conds || memcmp(a->args, b->args, sizeof a->args) != 0
         || memcmp(&a->value, &b->value, sizeof a->value) != 0) return false;
     for (uint32_t i = 0; i < a->n_conds; i++)
         if (a->conds[i].ix != b->conds[i].ix || a->conds[i].lo != b->conds[i].lo || a->conds[i].hi != b->conds[i].hi
@@ -136,6 +136,13 @@ uint32_t lower_scalar_param(Lower *L, const char *name, DType dtype)
     for (uint32_t i = 0; i < L->k->n_params; i++)
         if (L->k->params[i].is_scalar && strcmp(L->k->params[i].scalar, name) == 0) return i;
     return param_add(L, (Param){.is_scalar = true, .scalar = name, .dtype = dtype, .is_read = true, .elems = 1});
+}
+
+uint32_t lower_constant_param(Lower *L, int64_t constant)
+{
+    for (uint32_t i = 0; i < L->k->n_params; i++)
+        if (L->k->params[i].is_scalar && !*L->k->params[i].scalar && L->k->params[i].constant == constant) return i;
+    return param_add(L, (Param){.is_scalar = true, .scalar = "", .constant = constant, .dtype = DT_I64, .is_read = true, .elems = 1});
 }
 
 Ix lower_linear(Lower *L, const Type *t, const Ix *idx)

@@ -59,8 +59,8 @@ static Let lower_leaf(Lower *L, Value v, const Ix *idx)
     case OP_scalar: return lower_scalar(L, attr_s(L->g, v, A_NAME), (DType)t->dtype, n->loc);
     case OP_iota: return lower_index(L, idx[attr_i(L->g, v, A_AXIS, 0)], (DType)t->dtype);
     case OP_random: {
-        Stmt s = {.kind = ST_RANDOM, .dtype = (DType)t->dtype, .ix = lower_linear(L, t, idx), .stream = attr_i(L->g, v, A_STREAM, 0),
-                  .value = (double)type_elems(t), .loc = n->loc};
+        Stmt s = {.kind = ST_RANDOM, .dtype = (DType)t->dtype, .ix = lower_linear(L, t, idx),
+                  .param = lower_constant_param(L, attr_i(L->g, v, A_STREAM, 0)), .value = (double)type_elems(t), .loc = n->loc};
         s.args[0] = lower_scalar(L, "seed", DT_I64, n->loc);
         s.args[1] = lower_scalar(L, "step", DT_I64, n->loc);
         s.args[2] = lower_scalar(L, "micro", DT_I64, n->loc);

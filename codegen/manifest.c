@@ -89,7 +89,8 @@ static void print_args(Text *out, const StepTable *t, const StepLaunch *l)
     for (uint32_t i = 0; i < l->n_args; i++) {
         const StepArg *a = &t->args[l->first_arg + i];
         text_printf(out, i ? ", " : "");
-        if (a->scalar) text_printf(out, "{\"scalar\": \"%s\", \"dtype\": \"%s\"}", a->scalar, dtype_info[a->dtype].name);
+        if (a->scalar && !*a->scalar) text_printf(out, "{\"scalar\": %lld, \"dtype\": \"%s\"}", (long long)a->offset, dtype_info[a->dtype].name);
+        else if (a->scalar) text_printf(out, "{\"scalar\": \"%s\", \"dtype\": \"%s\"}", a->scalar, dtype_info[a->dtype].name);
         else text_printf(out, "{\"offset\": %llu, \"bytes\": %llu, \"access\": \"%s\", \"value\": \"%%%u\"}", (unsigned long long)a->offset,
                          (unsigned long long)a->bytes, access[a->access], a->value);
     }

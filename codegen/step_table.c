@@ -122,7 +122,8 @@ static void add_arg(StepTable *t, const Group *group, const Param *p)
     }
     StepArg a = {.scalar = p->scalar, .dtype = p->dtype, .access = (uint8_t)(p->is_read | p->is_written << 1), .value = p->value};
     if (p->is_workspace) a.offset = group->workspace_offset, a.bytes = group->workspace_bytes;
-    else if (!p->is_scalar) a.offset = t->plan->buffers[p->buffer - 1].offset, a.bytes = (uint64_t)p->elems * dtype_info[p->dtype].bytes;
+    else if (p->is_scalar) a.offset = (uint64_t)p->constant;
+    else a.offset = t->plan->buffers[p->buffer - 1].offset, a.bytes = (uint64_t)p->elems * dtype_info[p->dtype].bytes;
     t->args[t->n_args++] = a;
 }
 

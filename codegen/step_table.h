@@ -11,7 +11,7 @@ typedef struct StepKernel {        /* distinct text: equal kernels share one */
     uint32_t n_users, group;       /* group: of its first user */
     uint64_t hash;
 } StepKernel;
-typedef struct StepArg { const char *scalar; DType dtype; uint64_t offset, bytes; uint8_t access; Value value; } StepArg; /* access 1 r, 2 w, 3 rw */
+typedef struct StepArg { const char *scalar; DType dtype; uint64_t offset, bytes; uint8_t access; Value value; } StepArg; /* access 1 r, 2 w, 3 rw; scalar "": the number in offset */
 typedef struct StepLaunch { uint32_t kernel, group, first_arg, n_args; const Kernel *k; LaunchShape shape; } StepLaunch;
 typedef struct StepTable {
     const Graph *g; const Plan *plan;

@@ -60,7 +60,7 @@ static void set_threads(int threads) {
 }
 
 static void *argument(const CpuDevice *d, const trainc_arg *a, ScalarValue *scalars) {
-    return a->scalar ? (void *)&scalars[scalar_find(a->scalar)] : d->arena + a->offset;
+    return a->scalar ? scalar_address(a, scalars) : d->arena + a->offset;
 }
 
 /* Own loops where there is no library call, or what the library leaves to do. */

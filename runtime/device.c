@@ -15,11 +15,15 @@ int scalar_find(const char *name) {
     return -1;
 }
 
+void *scalar_address(const trainc_arg *a, ScalarValue *scalars) {
+    return *a->scalar ? (void *)&scalars[scalar_find(a->scalar)] : (void *)(uintptr_t)&a->offset;
+}
+
 bool device_args_valid(const trainc_plan *p, const char **bad) {
     for (uint32_t i = 0; i < p->n_args; i++) {
         const trainc_arg *a = &p->args[i];
         *bad = a->scalar ? a->scalar : "an argument beyond the arena";
-        if (a->scalar ? scalar_find(a->scalar) < 0 : a->offset > p->arena_bytes || a->bytes > p->arena_bytes - a->offset)
+        if (a->scalar ? *a->scalar && scalar_find(a->scalar) < 0 : a->offset > p->arena_bytes || a->bytes > p->arena_bytes - a->offset)
             return false;
     }
     for (int e = 0; e < N_ENTRIES_OF; e++)

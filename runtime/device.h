@@ -16,6 +16,8 @@ typedef enum ScalarId {
 } ScalarId;
 typedef union ScalarValue { float f; int64_t i; } ScalarValue;
 int scalar_find(const char *name);                       /* -1: no such scalar */
+/* Where the value of a scalar argument lies: a step scalar, or the number that the argument itself holds. */
+void *scalar_address(const trainc_arg *, ScalarValue *scalars);
 enum { ENTRY_OF_INIT, ENTRY_OF_MICRO, ENTRY_OF_APPLY, ENTRY_OF_EVAL, N_ENTRIES_OF }; /* trainc_plan.entries */
 
 typedef struct DeviceSetup {

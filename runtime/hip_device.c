@@ -213,7 +213,7 @@ static trainc_status prepare_all(HipDevice *d, ScalarValue *scalars, Fail *f) {
         s = check(d, d->api.hipModuleGetFunction(&d->functions[i], d->module, p->kernels[i].name), p->kernels[i].name, f);
     for (uint32_t i = 0; i < p->n_args; i++) {
         d->pointers[i] = p->args[i].scalar ? NULL : d->arena + p->args[i].offset;
-        d->params[i] = p->args[i].scalar ? (void *)&scalars[scalar_find(p->args[i].scalar)] : (void *)&d->pointers[i];
+        d->params[i] = p->args[i].scalar ? scalar_address(&p->args[i], scalars) : (void *)&d->pointers[i];
     }
     return s;
 }

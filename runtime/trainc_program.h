@@ -24,7 +24,8 @@ typedef struct trainc_symbol {
 } trainc_symbol;
 
 typedef struct trainc_arg { const char *scalar; uint64_t offset, bytes; uint8_t dtype, access; } trainc_arg;
-        /* scalar NULL: arena + offset, access 1 r, 2 w, 3 rw; else a step scalar of dtype F32 or I64 (runtime/scalar.def) */
+        /* scalar NULL: arena + offset, access 1 r, 2 w, 3 rw; "": the i64 number in `offset`; else a step scalar of dtype F32 or I64
+         * (runtime/scalar.def) */
 
 /* A product or convolution that a library may take: raw result to arg `d`; host_epilogue then finishes in place. */
 typedef struct trainc_contraction {

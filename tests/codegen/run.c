@@ -101,6 +101,7 @@ static void launch(const Case *c, void *lib, const StepLaunch *l, const InterpEn
         const StepArg *a = &c->table.args[l->first_arg + i];
         args[i] = a->scalar ? (void *)&values[i] : memory + a->offset;
         if (!a->scalar) cr_assert(a->offset + a->bytes <= c->plan->arena_bytes);
+        else if (!*a->scalar) values[i].i = (int64_t)a->offset;
         else if (a->dtype == DT_F32) values[i].f = (float)scalar_of(env, a->scalar);
         else values[i].i = (int64_t)scalar_of(env, a->scalar);
     }

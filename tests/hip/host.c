@@ -97,6 +97,7 @@ static void fill_args(const Kernel *k, const Plan *plan, const Group *group, uns
         const Param *p = &k->params[i];
         args[i] = &slots[i];
         if (!p->is_scalar) slots[i].p = arena + (p->is_workspace ? group->workspace_offset : plan->buffers[p->buffer - 1].offset);
+        else if (!*p->scalar) slots[i].i = p->constant;
         else if (p->dtype == DT_F32) slots[i].f = (float)scalar(p->scalar);
         else slots[i].i = (int64_t)scalar(p->scalar);
     }
