@@ -168,6 +168,11 @@ static trainc_step *train_once(Compare *c, double *loss_sum) {
     for (uint32_t i = 0; i < c->n_data; i++) {
         t[i] = c->feeds[i].tensor;
         const Input *in = graph_input(c->g, c->data[i].name);
+        const Type *type = in ? &c->g->types[in->type] : NULL;
+        if (type && t[i].rank == 1 && type->rank > 1) { /* a flat stream, cut into samples */
+            t[i].rank = type->rank;
+            memcpy(t[i].dims, type->dims, sizeof(int64_t) * type->rank);
+        }
         if (t[i].rank && (!in || in->batch_axis == 0)) t[i].dims[0] = c->planned.plan.batch;
     }
     trainc_result result;
