@@ -112,9 +112,9 @@ static void options(void) {
          "`frontend/mains/options.def`; `trainc run --help` prints those of the driver.\n\n| "
          "option | commands | meaning |\n| --- | --- | --- |");
 #define OPTION(id, name, letter, argument, commands, help)                                         \
-    printf("| `--%s%s%s` | %s%s%s | ", name, argument ? " " : "",                                  \
-           argument ? (const char *)argument : "", (commands)&C ? "compile " : "",                 \
-           (commands)&P ? "plan " : "", (commands)&E ? "eval" : ""),                               \
+    printf("| `--%s%s", name, argument ? " " : ""), cell(argument ? (const char *)argument : ""),  \
+        printf("` | %s%s%s | ", (commands)&C ? "compile " : "", (commands)&P ? "plan " : "",       \
+               (commands)&E ? "eval" : ""),                                                        \
         cell(help), puts(" |");
 #include "options.def"
 #undef OPTION

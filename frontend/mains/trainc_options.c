@@ -172,6 +172,16 @@ static void add_targets(Parse *p, const char *arg) {
     }
 }
 
+static void check_emit(Parse *p, const char *arg) {
+    static const char *const kinds[] = {"tir", "c", "hip", "asm", "co"};
+    char *save = NULL, *list = arena_strdup(p->o->arena, arg);
+    for (char *item = strtok_r(list, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
+        bool known = false;
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) known |= !strcmp(item, kinds[i]);
+        if (!known) complain(p, "tir, c, hip, asm and co can be emitted", "emit", item);
+    }
+}
+
 static bool one_of(Parse *p, OptionId id, const char *value, const char *const *choices) {
     for (; *choices; choices++)
         if (!strcmp(value, *choices)) return true;
@@ -237,6 +247,7 @@ static void take(Parse *p, OptionId id, const char *arg) {
         break;
     case OPT_EMIT:
         o->emit = arg;
+        check_emit(p, arg);
         break;
     case OPT_CPU:
         o->cpu = arg;
@@ -305,6 +316,21 @@ static void unknown_option(Parse *p, const char *arg) {
     p->errors++;
 }
 
+/* getopt_long takes any unique beginning of a name; a typo must not pass for an option. */
+static void refuse_abbreviations(Parse *p, int argc, char **argv) {
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+        if (strncmp(argv[i], "--", 2)) continue;
+        const OptionInfo *found = NULL;
+        size_t n = strcspn(argv[i] + 2, "=");
+        for (int k = 0; k < N_OPTIONS; k++)
+            if ((option_info[k].commands & (int)p->o->command) &&
+                strlen(option_info[k].name) == n && !memcmp(option_info[k].name, argv[i] + 2, n))
+                found = &option_info[k];
+        if (!found) unknown_option(p, argv[i]);
+        else if (found->argument && !argv[i][n + 2]) i++;
+    }
+}
+
 static uint32_t long_options(Command c, struct option *out) {
     uint32_t n = 0;
     for (int i = 0; i < N_OPTIONS; i++)
@@ -348,6 +374,7 @@ bool options_parse(Options *o, Command command, int argc, char **argv) {
     Parse p = {o, 0};
     struct option longs[N_OPTIONS + 1];
     long_options(command, longs);
+    refuse_abbreviations(&p, argc, argv);
     opterr = 0;
     optind = 1;
     for (int code; (code = getopt_long(argc, argv, ":o:vh", longs, NULL)) != -1;) {
@@ -355,10 +382,10 @@ bool options_parse(Options *o, Command command, int argc, char **argv) {
         if (code == ':')
             complain(&p, "an argument is missing", argv[optind - 1] + strspn(argv[optind - 1], "-"),
                      NULL);
-        else if (id == N_OPTIONS || !(option_info[id].commands & (int)command))
-            unknown_option(&p, argv[optind - 1]);
-        else
+        else if (id != N_OPTIONS && option_info[id].commands & (int)command)
             take(&p, id, optarg);
+        else if (optopt) /* a letter; names were looked at above */
+            unknown_option(&p, argv[optind - 1]);
     }
     finish(&p, argc, argv);
     return p.errors == 0;

@@ -30,9 +30,16 @@ static bool import(PlannedStep *s, const Options *o, int64_t micro) {
     return model_import(&io, &s->model);
 }
 
-static const char *dump_dir(const Options *o) {
+static bool has_cpu_target(const Options *o) {
+    for (uint32_t i = 0; i < o->n_targets; i++)
+        if (!strcmp(o->targets[i], "cpu")) return true;
+    return false;
+}
+
+/* The GPU's pipeline has a folder of its own where the cpu's is there too. */
+static const char *dump_dir(const Options *o, bool for_gpu) {
     if (!o->emit || !strstr(o->emit, "tir") || !o->out) return NULL;
-    return arena_printf(o->arena, "%s/emit", o->out);
+    return arena_printf(o->arena, for_gpu && has_cpu_target(o) ? "%s/emit/gpu" : "%s/emit", o->out);
 }
 
 static bool run_passes(PlannedStep *s, const Options *o, bool for_gpu) {
@@ -44,7 +51,7 @@ static bool run_passes(PlannedStep *s, const Options *o, bool for_gpu) {
                                .micro_batch = s->model.micro_batch,
                                .for_gpu = for_gpu,
                                .verbose = o->verbose,
-                               .dump_dir = dump_dir(o),
+                               .dump_dir = dump_dir(o, for_gpu),
                                .fuel = fuel ? strtoll(fuel, NULL, 10) : -1,
                                .tensor_names = s->model.tensor_names,
                                .tensor_values = s->model.tensor_values,
@@ -70,7 +77,8 @@ static const Graph *graph_of(const PlannedStep *s) {
 static int attempt(PlannedStep *s, const Options *o, bool for_gpu, int64_t micro) {
     bool ok = import(s, o, micro) && run_passes(s, o, for_gpu);
     const Graph *g = graph_of(s);
-    if (g && (!ok || g->diags.n)) diag_print(g, stderr);
+    bool is_first = micro == o->micro_batch && !(for_gpu && has_cpu_target(o)); /* notes once */
+    if (g && (!ok || (g->diags.n && is_first))) diag_print(g, stderr);
     if (ok) return 0;
     int status = g ? diag_exit_status(g) : 0;
     return status ? status : 1;

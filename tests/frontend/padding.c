@@ -6,6 +6,8 @@ Test(padding, a_row_of_zeros_passes_no_gradient_in_training_alone) {
     Model m = import_good((ImportOptions){.path = MODEL("padding"), DIMS({"batch", 2})});
     cr_assert_eq(count_op(m.graph, ENTRY_MICRO, OP_detach), 1);
     cr_assert_eq(count_op(m.graph, ENTRY_EVAL, OP_detach), 0);
+    cr_assert_eq(m.graph->diags.n, 1);
+    cr_assert_eq(m.graph->diags.items[0].code, N_PADDING);
     Value y = graph_root(m.graph, ENTRY_MICRO, false, "y")->value;
     Value dy = build_splat(m.graph, graph_node(m.graph, y)->type, 1), d[3] = {0};
     cr_assert_eq(graph_op(m.graph, y), OP_where);
