@@ -9,14 +9,14 @@
 #include <math.h>
 #include <string.h>
 
-static int fail_out(Fail *f, const char *what) {
-    fprintf(stderr, "trainc: %s: %s\n", what, f->text);
+static int fail_out(const Fail *f) {
+    fprintf(stderr, "trainc: %s\n", f->text);
     return f->status ? (int)f->status : 5;
 }
 
 static int open_feed(const NamedFile *file, Feed *feed, Fail *fail) {
     trainc_symbol any = {.name = file->name, .cls = TRAINC_SYM_INPUT, .dtype = TRAINC_F32};
-    return feed_open(feed, &any, file->file, fail) ? fail_out(fail, file->file) : 0;
+    return feed_open(feed, &any, file->file, fail) ? fail_out(fail) : 0;
 }
 
 static Type type_of(const trainc_tensor *t) {
