@@ -144,6 +144,14 @@ static trainc_status write_json(trainc_step *s, const char *folder) {
     return r;
 }
 
+trainc_status save_try(const char *folder, Fail *f) {
+    char tmp[4300];
+    trainc_status r = folder_begin(folder, MARKER, tmp, sizeof tmp, f);
+    if (r == TRAINC_OK)
+        folder_remove(tmp);
+    return r;
+}
+
 trainc_status trainc_save(trainc_step *s, const char *folder) {
     char tmp[4300];
     if (!s->device)

@@ -165,7 +165,9 @@ trainc_status inputs_bind(trainc_step *s, const trainc_tensor *t, size_t n, int6
         return r;
     if (*samples < 0)
         *samples = most > 0 ? most : s->program->micro_batch;
-    if (*samples < 1 || (most > 0 && *samples > most))
+    if (*samples < 1)
+        return STEP_FAIL(s, TRAINC_BAD_DATA, "the data hold no sample");
+    if (most > 0 && *samples > most)
         return STEP_FAIL(s, TRAINC_BAD_DATA, "%lld samples for a batch of %lld", (long long)*samples, (long long)most);
     return TRAINC_OK;
 }

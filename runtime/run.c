@@ -179,6 +179,22 @@ static void plan_steps(Run *r) {
                              o->given[RUN_SCHEDULE_STEPS] ? o->count[RUN_SCHEDULE_STEPS] : r->total};
 }
 
+/* What is written after hours of training must not fail then for a mistyped path. */
+static trainc_status try_outputs(Run *r) {
+    static const RunOptionId files[] = {RUN_EXPORT, RUN_SAVE_GRADS};
+    FileOut out;
+    Fail f;
+    trainc_status s = r->o.given[RUN_SAVE] ? save_try(r->o.text[RUN_SAVE], &f) : TRAINC_OK;
+    for (size_t i = 0; s == TRAINC_OK && i < sizeof files / sizeof *files; i++) {
+        if (!r->o.given[files[i]])
+            continue;
+        s = file_create(&out, r->o.text[files[i]], &f);
+        if (s == TRAINC_OK)
+            file_abandon(&out);
+    }
+    return s == TRAINC_OK ? s : fail(r, s, f.text);
+}
+
 static trainc_status prepare(Run *r) {
     trainc_status s = open_step(r);
     if (s == TRAINC_OK)
@@ -188,6 +204,9 @@ static trainc_status prepare(Run *r) {
     if (s != TRAINC_OK)
         return s;
     plan_steps(r);
+    s = try_outputs(r);
+    if (s != TRAINC_OK)
+        return s;
     Fail f;
     s = log_open(&r->log, r->o.text[RUN_LOG], r->o.given[RUN_RESUME], &f);
     return s == TRAINC_OK ? s : fail(r, s, f.text);

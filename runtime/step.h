@@ -66,5 +66,7 @@ const trainc_symbol *state_weights(const trainc_step *, const trainc_symbol *par
 /* checkpoint.c */
 trainc_status checkpoint_load(trainc_step *, const char *folder);
 trainc_status weights_load(trainc_step *, const char *safetensors, int64_t *taken, const char **first_missing);
+/* save_try - may a checkpoint be written to `folder`? Leaves nothing behind. Errors: as trainc_save's. */
+trainc_status save_try(const char *folder, Fail *);
 trainc_status grads_save(trainc_step *, const char *path, double factor);
 #endif
