@@ -4,7 +4,8 @@
  * A module's kernels come from a library of host-compiled kernels (build_standin), found by the FNV-1a hash of the code object that the
  * product hands over: TRAINC_STANDIN_KERNELS/<16 hex digits>.so. A code object for another GPU than TRAINC_STANDIN_ARCH (gfx90a where
  * unset) is refused as the real runtime does. TRAINC_STANDIN_FAULT makes calls fail: nodevice, or alloc, launch, copy, load, each
- * with an optional :N (only the N-th such call, from 1). What failed inside a kernel goes to stderr.
+ * with an optional :N (only the N-th such call, from 1). What failed inside a kernel goes to stderr. An upload of 64 MiB or more
+ * (TRAINC_STANDIN_MAPPED bytes) straight from the mapping of a file fails too.
  */
 #include <cstddef>
 #include <cstdint>
@@ -85,6 +86,28 @@ bool is_device(const void *p, size_t n)
     return at <= it->second.bytes && n <= it->second.bytes - at;
 }
 
+/* Does p lie in a mapping of a file? A line of the maps: from-to perms offset dev inode path; the inode of anonymous memory is 0. */
+bool is_file_mapping(const void *p)
+{
+    FILE *f = fopen("/proc/self/maps", "r");
+    bool found = false;
+    char line[4500];
+    while (f && !found && fgets(line, sizeof line, f)) {
+        unsigned long from, to, inode;
+        if (sscanf(line, "%lx-%lx %*s %*s %*s %lu", &from, &to, &inode) == 3)
+            found = inode && (unsigned long)(uintptr_t)p - from < to - from;
+    }
+    if (f) fclose(f);
+    return found;
+}
+
+/* Real runtimes have spun for ever on copies of large file mappings: such a copy fails here, from TRAINC_STANDIN_MAPPED bytes on. */
+bool is_mapped_upload(const void *from, size_t n)
+{
+    static const char *limit = getenv("TRAINC_STANDIN_MAPPED");
+    return n >= (limit ? strtoull(limit, nullptr, 10) : (size_t)64 << 20) && is_file_mapping(from);
+}
+
 /* Bytes of an ELF file in memory, which ends with its section headers or its last segment. */
 size_t elf_bytes(const unsigned char *image, unsigned *mach)
 {
@@ -114,6 +137,7 @@ int copy(void *to, const void *from, size_t n, int kind)
     if (kind < 0 || kind > 4) return answer(INVALID_COPY);
     const bool to_device = kind == 1 || kind == 3, from_device = kind == 2 || kind == 3;
     if ((to_device && !is_device(to, n)) || (from_device && !is_device(from, n))) return answer(INVALID_VALUE);
+    if (kind == 1 && is_mapped_upload(from, n)) return answer(INVALID_VALUE);
     memmove(to, from, n);
     return SUCCESS;
 }
