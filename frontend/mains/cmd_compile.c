@@ -19,12 +19,18 @@ static double now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* "models/gpt2 small.onnx" -> "gpt2_small": a C identifier */
-char *library_name(const Options *o) {
+/* "models/gpt2 small.onnx" -> "gpt2 small" */
+static char *model_stem(const Options *o) {
     const char *base = strrchr(o->model, '/');
     char *name = arena_strdup(o->arena, base ? base + 1 : o->model);
     char *dot = strrchr(name, '.');
     if (dot) *dot = 0;
+    return name;
+}
+
+/* "models/gpt2 small.onnx" -> "gpt2_small": a C identifier */
+char *library_name(const Options *o) {
+    char *name = model_stem(o);
     for (char *c = name; *c; c++)
         if (!(*c == '_' || (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') ||
               (*c >= 'A' && *c <= 'Z')))
@@ -143,7 +149,7 @@ static int generate(const Options *o, Steps *s, bool plan_only, double started) 
 int command_compile(const Options *given) {
     double started = now_s();
     Options o = *given;
-    if (!o.out) o.out = arena_printf(o.arena, "%s-step", library_name(&o));
+    if (!o.out) o.out = arena_printf(o.arena, "%s-step", model_stem(&o));
     Steps s = {0};
     int status = o.emit ? make_folders(arena_printf(o.arena, strstr(o.emit, "tir") && o.n_targets > 1 ? "%s/emit/gpu" : "%s/emit", o.out)) : 0;
     if (!status) status = plan_all(&o, &s);
