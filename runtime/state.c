@@ -103,6 +103,10 @@ trainc_status state_take(trainc_step *s, const trainc_symbol *y, void *bytes) {
 static trainc_status load_file(trainc_step *s, uint32_t file) {
     FileMap map;
     trainc_status r = file_map(&map, s->program->files[file], TRAINC_BAD_MODEL, &s->fail);
+    const uint64_t then = s->program->file_bytes ? s->program->file_bytes[file] : 0;
+    if (r == TRAINC_OK && then && map.n != then)
+        r = STEP_FAIL(s, TRAINC_BAD_MODEL, "%s has changed since it was compiled: %llu bytes then, %llu now; compile it again", s->program->files[file],
+                      (unsigned long long)then, (unsigned long long)map.n);
     for (uint32_t i = 0; i < s->plan->n_symbols && r == TRAINC_OK; i++) {
         const trainc_symbol *y = &s->plan->symbols[i];
         if (y->file != (int32_t)file)

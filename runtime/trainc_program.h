@@ -5,7 +5,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-enum { TRAINC_ABI = 1 };
+enum { TRAINC_ABI = 2 };
 typedef enum trainc_symbol_class { TRAINC_SYM_PARAM, TRAINC_SYM_MASTER, TRAINC_SYM_OPTIMIZER, TRAINC_SYM_GRADIENT, TRAINC_SYM_COUNTER, TRAINC_SYM_PACKED,
     TRAINC_SYM_INPUT, TRAINC_SYM_OUTPUT, TRAINC_SYM_CONST } trainc_symbol_class;   /* the first six: the order of StateClass */
 
@@ -71,6 +71,7 @@ struct trainc_program {
     uint8_t mean_counts_labels;       /* 1: counts come from labels; 0: from samples (or micro-batches: `output`) */
     uint8_t samples_mix, labels_default_to_input; /* causal_lm: labels = the first integer input where not given */
     const char *const *files; uint32_t n_files;   /* weight files, absolute */
+    const uint64_t *file_bytes;       /* what they held when offsets were taken from them; 0 or NULL: not known */
     const trainc_plan *plans; uint32_t n_plans;
 };
 

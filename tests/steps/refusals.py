@@ -115,6 +115,7 @@ RUN = [
     (5, "/nodir/x.onnx", ["run", "gpt2", *IDS, "--export", "/nodir/x.onnx"]),
     (4, "nodir", ["run", "gpt2", *IDS, "--resume", "nodir"]),
     (4, "folder", ["run", "gpt2", *IDS, "--resume", "folder"]),
+    (4, "has changed since", ["run", "changed", *IDS]),
     (4, "transformer.", ["run", "gpt2", *IDS, "--resume", "saved"]),
     (4, "no parameter", ["run", "gpt2", *IDS, "--init", "saved/model.safetensors"]),
     (4, "nofile", ["run", "gpt2", *IDS, "--init", "nofile"]),
@@ -146,6 +147,11 @@ def test(argv):
     make_files()
     need("compile", [build.trainc, MODEL, "-o", "gpt2", *BOUND, "--loss", "causal_lm"])
     need("compile", [build.trainc, DIGITS / "model.onnx", "-o", "digits", "--dim", "batch=16", "--loss", "cross_entropy"])
+    shutil.copy(MODEL, "my-model.onnx")
+    need("compile", [build.trainc, "my-model.onnx", *BOUND, "--loss", "causal_lm"])
+    Path("my-model-step").rename("changed")
+    with open("my-model.onnx", "ab") as f:
+        f.write(b"xx")
     need("run", [build.trainc, "run", "digits", *DATA, "--steps", 1, "--save", "saved"])
     wrong = [w for w in (refused(build, row) for row in COMPILE + RUN) if w]
     if wrong:
