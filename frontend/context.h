@@ -66,6 +66,8 @@ bool dims_bind(Import *);
 /* params.c: adds a state for every float initializer, with freeze and train rules applied. false
  * after diagnostics. */
 bool params_add(Import *);
+/* lifted.c: marks the initializers that dynamo lifted out of the code, which no mark tells apart. */
+void lifted_mark(Import *, NameMap *marks, uint32_t mark);
 /* statistics.c: running statistics that the export itself has moved start afresh. */
 void statistics_restore(Import *);
 /* The Value of initializer i: its state, or a constant. 0 after a diagnostic. */

@@ -2,17 +2,17 @@
  *
  * Every float initializer becomes a state with its place in a file as source; integers and truth
  * values become constants. A state trains unless the exporter marks it a buffer (dynamo's
- * InputSpec.kind), BatchNormalization keeps it as a running statistic, or a --freeze rule says so;
+ * InputSpec.kind) or lifted it out of the code (lifted.c), BatchNormalization keeps it as a running statistic, or a --freeze rule says so;
  * --freeze and --train apply in order, the later wins. Whether it lies on a path to the loss is for
- * the passes to find. Scalars that an exporter made (val_3, zeros) and that do not train are
- * constants too: the patterns that the matcher looks for hold numbers there.
+ * the passes to find. What was lifted, and scalars that an exporter made (val_3, zeros) and that
+ * do not train, are constants too: the patterns that the matcher looks for hold numbers there.
  */
 #include "context.h"
 #include <fnmatch.h>
 #include <string.h>
 
 static const char kind_key[] = "pkg.torch.export.graph_signature.InputSpec.kind";
-enum { VALUE_INFO_METADATA = 4, MAX_NAMED = 6 };
+enum { VALUE_INFO_METADATA = 4, MAX_NAMED = 6, MARK_LIFTED = 4, MAX_CONSTANT_ELEMS = 1 << 16 };
 
 /* Names that exporters give to constants which they lift out of the code. */
 static const char *const lifted_globs[] = {
@@ -27,9 +27,10 @@ static const Onnx__GraphProto *main_graph(const Import *im) { return im->file->p
 
 typedef struct Marks {
     NameMap kinds;
-} Marks; /* name -> 1 parameter, 2 buffer */
+} Marks; /* name -> 1 parameter, 2 buffer, 3 running statistic, 4 lifted constant */
 
 static void marks_read(Import *im, Marks *marks) {
+    bool has_params = false;
     const Onnx__GraphProto *graph = main_graph(im);
     size_t total = graph->n_value_info + graph->n_input;
     for (size_t i = 0; i < total; i++) {
@@ -38,9 +39,10 @@ static void marks_read(Import *im, Marks *marks) {
         const char *kind = v->base.n_unknown_fields ? metadata_find(im->file->arena, &v->base,
                                                                     VALUE_INFO_METADATA, kind_key)
                                                     : NULL;
-        if (kind && v->name)
-            names_set(im->arena, &marks->kinds, graph_str(im->g, v->name),
-                      strcmp(kind, "PARAMETER") ? 2 : 1);
+        if (!kind || !v->name) continue;
+        names_set(im->arena, &marks->kinds, graph_str(im->g, v->name),
+                  strcmp(kind, "PARAMETER") ? 2 : 1);
+        has_params |= !strcmp(kind, "PARAMETER");
     }
     for (size_t i = 0; i < graph->n_node; i++) {
         const Onnx__NodeProto *node = graph->node[i];
@@ -48,6 +50,7 @@ static void marks_read(Import *im, Marks *marks) {
         for (size_t k = 3; is_norm && k < node->n_input && k < 5; k++)
             names_set(im->arena, &marks->kinds, graph_str(im->g, node->input[k]), 3);
     }
+    if (has_params) lifted_mark(im, &marks->kinds, MARK_LIFTED);
 }
 
 /* ---------------------------------------------------------------- freeze and train */
@@ -105,6 +108,9 @@ static void state_add(Import *im, const char *name, const TensorSource *s, uint3
     bool trains = rules_apply(im->options, name, mark < 2, is_matched);
     State state = {.name = name, .cls = STATE_PARAM, .is_buffer = mark >= 2};
     state.type = graph_type(im->g, s->type);
+    if (mark == MARK_LIFTED && !trains && type_elems(&s->type) <= MAX_CONSTANT_ELEMS) {
+        return; /* params_value makes it a constant */
+    }
     state.trains = trains && mark != 3 && !im->options->eval_only;
     state.source = (WeightSource){s->file, s->offset, s->bytes, s->file ? NULL : s->data};
     graph_add_state(im->g, state);
@@ -135,8 +141,9 @@ bool params_add(Import *im) {
     return is_valid;
 }
 
-static bool is_lifted_scalar(Import *im, const char *name, const TensorSource *s) {
+static bool is_lifted_value(Import *im, const char *name, const TensorSource *s) {
     const State *state = graph_state(im->g, name);
+    if (!state) return true;
     if (type_elems(&s->type) != 1 || state->trains || state->is_buffer) return false;
     for (size_t i = 0; i < sizeof lifted_globs / sizeof *lifted_globs; i++)
         if (!fnmatch(lifted_globs[i], name, 0)) return true;
@@ -146,7 +153,7 @@ static bool is_lifted_scalar(Import *im, const char *name, const TensorSource *s
 Value params_value(Import *im, uint32_t i) {
     const TensorSource *s = &im->sources[i];
     const char *name = graph_str(im->g, main_graph(im)->initializer[i]->name);
-    if (is_float(s) && !is_lifted_scalar(im, name, s)) return build_state(im->g, name);
+    if (is_float(s) && !is_lifted_value(im, name, s)) return build_state(im->g, name);
     return build_const(im->g, graph_type(im->g, s->type), s->data);
 }
 

@@ -13,9 +13,11 @@
 
 static const double largest_moment = 4; /* of v and |m| */
 
+/* Before opset 14 no attribute says so, but outputs for the statistics are there. */
 static bool is_training_norm(const Onnx__NodeProto *node) {
     const Onnx__AttributeProto *mode = find_attribute(NULL, node, "training_mode");
-    return !strcmp(node->op_type, "BatchNormalization") && node->n_input >= 5 && mode && mode->i == 1;
+    return !strcmp(node->op_type, "BatchNormalization") && node->n_input >= 5 &&
+           (mode ? mode->i == 1 : node->n_output > 1);
 }
 
 static bool lies_within(Import *im, const char *name, double low, double high) {

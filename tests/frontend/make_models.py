@@ -164,6 +164,36 @@ def exporters():
     onnx.save(model, path)
 
 
+def lifted():
+    """dynamo's default export of norm(x @ w.t()) * table * mask: the weight is folded into val_0 without a mark, and so are constants of the code"""
+    fx, c, inf = "pkg.torch.onnx.fx_node", "call_function[target=torch.ops.aten.", np.float32(-3.4e38)
+    nodes = [node("MatMul", ["x", "val_0"], ["a"]), node("LayerNormalization", ["a", "val_1"], ["b"]), node("Mul", ["b", "val_2"], ["c"]),
+             node("Add", ["c", "val_3"], ["d"]), node("Mul", ["d", "ones_1"], ["e"]), node("Mul", ["e", "half"], ["f"]), node("Mul", ["f", "p"], ["y"])]
+    calls = ["linear.default](args = (%x, %p_l_weight)", "layer_norm.default](args = (%a, [2])", "mul.Tensor](args = (%b, 1.5)",
+             "add.Tensor](args = (%c, %masked)", "mul.Tensor](args = (%d, %ones)", "mul.Tensor](args = (%e, 0.5)", "mul.Tensor](args = (%f, %p_p)"]
+    for n, call in zip(nodes, calls):
+        n.metadata_props.add(key=fx, value=f"%{n.output[0]} : [num_users=1] = {c}{call}, kwargs = {{}})")
+    save("lifted", nodes, [info("x", ["batch", 3])], [info("y", ["batch", 2])],
+         [raw("val_0", np.arange(6, dtype=np.float32).reshape(3, 2)), raw("val_1", np.ones(2, np.float32)), raw("val_2", np.full(2, 1.5, np.float32)),
+          raw("val_3", np.array([0, inf], np.float32)), raw("ones_1", np.ones(2, np.float32)), raw("half", np.float32(0.5)), raw("p", np.ones(2, np.float32))],
+         producer="pytorch")
+    path = os.path.join(FOLDER, "lifted.onnx")
+    model = onnx.load(path)
+    model.graph.metadata_props.add(key="pkg.torch.export.ExportedProgram.graph_signature", value="""
+# inputs
+p_l_weight: PARAMETER target='l.weight'
+p_p: PARAMETER target='p'
+x: USER_INPUT
+
+# outputs
+y: USER_OUTPUT
+""")
+    v = model.graph.value_info.add(name="p")
+    v.type.CopyFrom(info("p", [2]).type)
+    v.metadata_props.add(key="pkg.torch.export.graph_signature.InputSpec.kind", value="PARAMETER")
+    onnx.save(model, path)
+
+
 def padding():
     """an embedding of which row 1 is zeros, as nn.Embedding(padding_idx=1) starts; and the same from another producer"""
     table = np.arange(24, dtype=np.float32).reshape(6, 4) + 1
@@ -175,5 +205,5 @@ def padding():
 
 if __name__ == "__main__":
     os.makedirs(FOLDER, exist_ok=True)
-    for make in (tiny, external_files, obstacles, fold, versions, inlining, training, statistics, faults, inputs, exporters, padding):
+    for make in (tiny, external_files, obstacles, fold, versions, inlining, training, statistics, faults, inputs, exporters, lifted, padding):
         make()
