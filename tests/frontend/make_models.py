@@ -168,15 +168,17 @@ def lifted():
     """dynamo's default export of norm(x @ w.t()) * table * mask: the weight is folded into val_0 without a mark, and so are constants of the code"""
     fx, c, inf = "pkg.torch.onnx.fx_node", "call_function[target=torch.ops.aten.", np.float32(-3.4e38)
     nodes = [node("MatMul", ["x", "val_0"], ["a"]), node("LayerNormalization", ["a", "val_1"], ["b"]), node("Mul", ["b", "val_2"], ["c"]),
-             node("Add", ["c", "val_3"], ["d"]), node("Mul", ["d", "ones_1"], ["e"]), node("Mul", ["e", "half"], ["f"]), node("Mul", ["f", "p"], ["y"])]
+             node("Add", ["c", "val_3"], ["d"]), node("Mul", ["d", "ones_1"], ["e"]), node("Mul", ["e", "half"], ["f"]), node("Mul", ["f", "p"], ["g"]),
+             node("Mul", ["g", "cos"], ["y"])]
     calls = ["linear.default](args = (%x, %p_l_weight)", "layer_norm.default](args = (%a, [2])", "mul.Tensor](args = (%b, 1.5)",
-             "add.Tensor](args = (%c, %masked)", "mul.Tensor](args = (%d, %ones)", "mul.Tensor](args = (%e, 0.5)", "mul.Tensor](args = (%f, %p_p)"]
+             "add.Tensor](args = (%c, %masked)", "mul.Tensor](args = (%d, %ones)", "mul.Tensor](args = (%e, 0.5)", "mul.Tensor](args = (%f, %p_p)",
+             "mul.Tensor](args = (%g, %cos)"]
     for n, call in zip(nodes, calls):
         n.metadata_props.add(key=fx, value=f"%{n.output[0]} : [num_users=1] = {c}{call}, kwargs = {{}})")
     save("lifted", nodes, [info("x", ["batch", 3])], [info("y", ["batch", 2])],
          [raw("val_0", np.arange(6, dtype=np.float32).reshape(3, 2)), raw("val_1", np.ones(2, np.float32)), raw("val_2", np.full(2, 1.5, np.float32)),
-          raw("val_3", np.array([0, inf], np.float32)), raw("ones_1", np.ones(2, np.float32)), raw("half", np.float32(0.5)), raw("p", np.ones(2, np.float32))],
-         producer="pytorch")
+          raw("val_3", np.array([0, inf], np.float32)), raw("ones_1", np.ones(2, np.float32)), raw("half", np.float32(0.5)), raw("p", np.ones(2, np.float32)),
+          raw("cos", np.array([1, 0.5], np.float32))], producer="pytorch")
     path = os.path.join(FOLDER, "lifted.onnx")
     model = onnx.load(path)
     model.graph.metadata_props.add(key="pkg.torch.export.ExportedProgram.graph_signature", value="""
