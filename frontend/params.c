@@ -101,6 +101,22 @@ static void report_unmatched(Import *im, const bool *is_matched) {
     }
 }
 
+/* What the rules came to, so that a glob that met less than was meant is seen. */
+static void report_trained(Import *im) {
+    enum { SHOWN = 6 };
+    Graph *g = im->g;
+    uint32_t n_trained = 0, n = 0;
+    const char *names = "";
+    for (uint32_t i = 0; i < g->n_states; i++) {
+        const State *s = &g->states[i];
+        if (s->cls != STATE_PARAM || s->is_buffer) continue;
+        n++;
+        if (!s->trains || n_trained++ >= SHOWN) continue;
+        names = arena_printf(g->arena, "%s%s%s", names, *names ? ", " : ": ", s->name);
+    }
+    diag_add(g, N_TRAINS, 0, (long long)n_trained, (long long)n, names, n_trained > SHOWN ? ", ..." : "");
+}
+
 /* ---------------------------------------------------------------- states */
 
 static void state_add(Import *im, const char *name, const TensorSource *s, uint32_t mark,
@@ -138,6 +154,7 @@ bool params_add(Import *im) {
     }
     match_constants(im, is_matched);
     report_unmatched(im, is_matched);
+    if (im->options->n_freezes && !im->options->eval_only) report_trained(im);
     return is_valid;
 }
 

@@ -181,7 +181,7 @@ static int fetch_outputs(const Options *o, trainc_step *step, const Model *m, Ev
         Type t = {.dtype = (uint8_t)info.dtype, .rank = (uint8_t)info.rank};
         for (int d = 0; d < info.rank; d++) t.dims[d] = info.dims[d];
         void *bytes = arena_alloc(o->arena, type_bytes(&t) + 1);
-        int status = trainc_get(step, info.name, bytes, type_bytes(&t));
+        int status = (int)trainc_get(step, info.name, bytes, type_bytes(&t));
         if (status) return fprintf(stderr, "trainc: %s\n", trainc_error(step)), status;
         (*outs)[(*n_out)++] = (EvalOutput){arena_strdup(o->arena, info.name), t, bytes};
     }
@@ -205,9 +205,9 @@ static int run_library(const Options *o, const char *folder, const char *name, c
     }
     trainc_step *step = NULL;
     trainc_result result;
-    int status = trainc_open(program(), &(trainc_options){.device = "cpu"}, &step);
-    if (!status) status = trainc_load(step, NULL);
-    if (!status) status = trainc_evaluate(step, t, n, &result);
+    int status = (int)trainc_open(program(), &(trainc_options){.device = "cpu"}, &step);
+    if (!status) status = (int)trainc_load(step, NULL);
+    if (!status) status = (int)trainc_evaluate(step, t, n, &result);
     if (status)
         fprintf(stderr, "trainc: %s\n", trainc_error(step));
     else

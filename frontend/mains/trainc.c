@@ -3,6 +3,7 @@
 #include "run.h"
 #include "trainc.h"
 #include <string.h>
+#include <unistd.h>
 
 static const char usage[] =
     "usage: trainc MODEL.onnx [-o DIR] [options]     compile a forward graph into a training-step "
@@ -67,5 +68,9 @@ int main(int argc, char **argv) {
     if (!strcmp(first, "plan")) return compile_or_help(COMMAND_PLAN, argc - 1, argv + 1);
     if (!strcmp(first, "eval")) return compile_or_help(COMMAND_EVAL, argc - 1, argv + 1);
     if (!strcmp(first, "doctor")) return command_doctor();
+    if (first[0] != '-' && !strchr(first, '.') && !strchr(first, '/') && access(first, F_OK)) {
+        fprintf(stderr, "trainc: %s is neither a command nor a model\n%s", first, usage);
+        return 2;
+    }
     return compile_or_help(COMMAND_COMPILE, argc, argv);
 }

@@ -380,8 +380,7 @@ bool options_parse(Options *o, Command command, int argc, char **argv) {
     for (int code; (code = getopt_long(argc, argv, ":o:vh", longs, NULL)) != -1;) {
         OptionId id = option_of(code);
         if (code == ':')
-            complain(&p, "an argument is missing", argv[optind - 1] + strspn(argv[optind - 1], "-"),
-                     NULL);
+            fprintf(stderr, "trainc: %s: an argument is missing\n", argv[optind - 1]), p.errors++;
         else if (id != N_OPTIONS && option_info[id].commands & (int)command)
             take(&p, id, optarg);
         else if (optopt) /* a letter; names were looked at above */
