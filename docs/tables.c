@@ -106,16 +106,22 @@ static void onnx(void) {
 #undef ONNX_DATA
 }
 
+enum { C = 1, P = 2, E = 4 };
+
+static void option(const char *name, const char *argument, int commands, const char *help) {
+    printf("| `--%s%s", name, argument ? " " : "");
+    cell(argument ? argument : "");
+    printf("` | %s%s%s | ", commands & C ? "compile " : "", commands & P ? "plan " : "",
+           commands & E ? "eval" : "");
+    cell(help);
+    puts(" |");
+}
+
 static void options(void) {
-    enum { C = 1, P = 2, E = 4 };
     puts("# Options of trainc, trainc plan and trainc eval\n\nGenerated from "
          "`frontend/mains/options.def`; `trainc run --help` prints those of the driver.\n\n| "
          "option | commands | meaning |\n| --- | --- | --- |");
-#define OPTION(id, name, letter, argument, commands, help)                                         \
-    printf("| `--%s%s", name, argument ? " " : ""), cell(argument ? (const char *)argument : ""),  \
-        printf("` | %s%s%s | ", (commands)&C ? "compile " : "", (commands)&P ? "plan " : "",       \
-               (commands)&E ? "eval" : ""),                                                        \
-        cell(help), puts(" |");
+#define OPTION(id, name, letter, argument, commands, help) option(name, argument, commands, help);
 #include "options.def"
 #undef OPTION
 }

@@ -15,6 +15,7 @@ void case_make(Case *c, Graph *g, const char *name, Text *out)
     *options = (PassOptions){.ignore_index = -100, .fuel = -1};
     PassContext ctx = {.g = g, .arena = out->arena, .options = options, .log = stderr};
     cr_assert(passes_run(&ctx, "expand,fuse,schedule,memplan"), "graph %s cannot be planned", name);
+    if (ctx.g != g) graph_free(g);
     c->g = ctx.g, c->plan = ctx.plan;
     c->table = step_table_build(c->g, c->plan, false, out->arena);
     for (uint32_t i = 0; i < c->table.n_kernels; i++) {

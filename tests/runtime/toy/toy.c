@@ -27,7 +27,7 @@ static void micro(void *const *args) {
         *count += 1;
         for (int k = 0; k < 2; k++) {
             int64_t row = ids[2 * i + k];
-            grad[row < 0 ? row + TOY_ROWS : row] += 2 * e * scale / TOY_BATCH;
+            grad[row < 0 ? row + TOY_ROWS : row] += 2 * e * scale / (float)TOY_BATCH;
         }
     }
 }
@@ -38,7 +38,7 @@ static void apply(void *const *args) {
     const float *grad = args[2], sum = *(const float *)args[3], count = *(const float *)args[4];
     const float lr = *(const float *)args[7], wd = *(const float *)args[8], momentum = *(const float *)args[9], clip = *(const float *)args[10],
                 scale = *(const float *)args[11], first = *(const float *)args[12];
-    float factor = TOY_BATCH / (count * scale), squares = 0;
+    float factor = (float)TOY_BATCH / (count * scale), squares = 0;
     for (int r = 0; r < TOY_ROWS; r++)
         squares += grad[r] * factor * grad[r] * factor;
     *norm = sqrtf(squares);
