@@ -27,7 +27,4 @@ char *codegen_source(const TargetPlan *, Arena *);
 bool target_known(const char *name, const char **canonical); /* "mi300x" -> "gfx942"; "cpu" -> "cpu" */
 bool target_is_gpu(const char *canonical);
 uint64_t target_memory_bytes(const char *name);              /* default --mem */
-/* For PassOptions.packed_bytes and scratch_bytes of the cpu target (oneDNN asked through dlopen; 0 where absent). */
-uint64_t cpu_packed_bytes(const Graph *, Value contraction, int which);
-uint64_t cpu_scratch_bytes(const Graph *, Value contraction);
 #endif

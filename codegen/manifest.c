@@ -49,7 +49,8 @@ static void print_symbols(Text *out, const StepTable *t)
         manifest_string(out, b->symbol ? b->symbol : "");
         text_printf(out, ", \"class\": \"%s\", \"dtype\": \"%s\", \"shape\": ", symbol_class(b, &s), dtype_info[type->dtype].name);
         manifest_dims(out, type);
-        text_printf(out, ", \"layout\": \"row-major\", \"offset\": %llu, \"bytes\": %llu", (unsigned long long)b->offset, (unsigned long long)type_bytes(type));
+        text_printf(out, ", \"layout\": \"%s\", \"offset\": %llu, \"bytes\": %llu", t->packed && t->packed[i].k ? "packed" : "row-major",
+                    (unsigned long long)b->offset, (unsigned long long)step_symbol_bytes(t->g, b));
         if (s.cls == SYMBOL_OUTPUT) text_printf(out, ", \"entry\": \"%s\"", entry_name[b->entry]);
         text_printf(out, "}");
     }

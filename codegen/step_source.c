@@ -190,7 +190,7 @@ static void print_symbol(Text *out, const StepTable *t, const char *kind, uint32
     text_printf(out, ", TRAINC_SYM_%s, %u, %u, %d, %d, {", s.cls == SYMBOL_STATE ? state_cls[st->cls] : cls[s.cls - 1], type->dtype, type->rank,
                 st ? st->trains : 0, st ? st->is_buffer : 0);
     for (uint32_t d = 0; d < MAX_RANK; d++) text_printf(out, "%s%lld", d ? ", " : "", (long long)type->dims[d]);
-    text_printf(out, "}, %llu, %llu, ", (unsigned long long)b->offset, (unsigned long long)type_bytes(type));
+    text_printf(out, "}, %llu, %llu, ", (unsigned long long)b->offset, (unsigned long long)step_symbol_bytes(t->g, b));
     double fill = st ? st->fill : 0;
     if (fill - fill != 0) text_printf(out, fill != fill ? "(double)NAN" : fill > 0 ? "(double)INFINITY" : "-(double)INFINITY");
     else text_printf(out, "%.17g", fill);
@@ -234,7 +234,7 @@ static void print_kernels(Text *out, const StepTable *t, const char *kind, const
         else text_printf(out, "%s_%s, ", lib, k->name);
         if (k->epilogue) text_printf(out, "%s_%s_epilogue, ", lib, k->name);
         else text_printf(out, "NULL, ");
-        if (k->contraction) text_printf(out, "&%s_contraction, 0},\n", k->name);
+        if (k->contraction) text_printf(out, "&%s_contraction, %d},\n", k->name, k->is_pack);
         else text_printf(out, "NULL, 0},\n");
     }
     text_printf(out, "    {NULL, NULL, NULL, NULL, 0}\n};\n");

@@ -2,6 +2,7 @@
  *
  * Every group is lowered and printed; kernels whose text is equal but for the name are one kernel, so that equal layers cost one.
  * Arguments are byte offsets in the arena, in the order of the kernel's parameters. */
+#include <assert.h>
 #include <string.h>
 #include "step_table.h"
 #include "target_c.h"
@@ -62,9 +63,9 @@ static void print_ints(Text *out, const char *field, const int64_t *v, int n)
 
 /* The initializer of a trainc_contraction whose raw product goes to param `d`. The library's scratch, where the plan holds some, is
  * one more argument of the launch, which the kernel's own code never sees. */
-static const char *contraction_text(const Kernel *k, int d, uint64_t scratch_bytes, Arena *arena)
+static const char *contraction_text(const StepTable *table, const Kernel *k, int d, uint64_t scratch_bytes)
 {
-    Text out = {.arena = arena};
+    Text out = {.arena = table->arena};
     const Tile *t = &k->tile;
     const ConvTile *c = &k->conv;
     const uint32_t a = k->form == FORM_TILE ? t->a : c->x, b = k->form == FORM_TILE ? t->b : c->w;
@@ -76,7 +77,10 @@ static const char *contraction_text(const Kernel *k, int d, uint64_t scratch_byt
         print_ints(&out, "a_strides", (const int64_t[]){t->a_batch, t->a_m, t->a_k}, 3);
         print_ints(&out, "b_strides", (const int64_t[]){t->b_batch, t->b_k, t->b_n}, 3);
         print_ints(&out, "d_strides", (const int64_t[]){t->m * t->n, t->n, 1}, 3);
-        text_printf(&out, ", .a_offset = %lld, .b_offset = %lld}", (long long)t->a_offset, (long long)t->b_offset);
+        text_printf(&out, ", .a_offset = %lld, .b_offset = %lld", (long long)t->a_offset, (long long)t->b_offset);
+        const uint32_t buffer = k->params[b].buffer;
+        if (table->packed[buffer - 1].k) text_printf(&out, ", .packed = 2, .packed_bytes = %llu", (unsigned long long)table->plan->buffers[buffer - 1].bytes);
+        text_printf(&out, "}");
         return out.s;
     }
     int64_t x[5] = {c->n, c->c}, w[5] = {c->o, c->c / c->groups}, y[5] = {c->n, c->o};
@@ -93,6 +97,23 @@ static const char *contraction_text(const Kernel *k, int d, uint64_t scratch_byt
     return out.s;
 }
 
+uint64_t step_symbol_bytes(const Graph *g, const Buffer *b)
+{
+    Symbol s;
+    const bool packed = buffer_symbol(g, b, &s) && s.state && s.state->cls == STATE_PACKED;
+    return packed ? b->bytes : type_bytes(&g->types[b->type]);
+}
+
+/* A copy into a packed state: the library's product that will read it says how. */
+static void print_pack(StepTable *t, const Group *group, const Kernel *k, StepKernel *s)
+{
+    const PackedBuffer *p = group->kind == GROUP_COPY && t->packed ? &t->packed[group->to - 1] : NULL;
+    if (!p || !p->k) return;
+    assert(k->n_params == 2 && !k->params[0].is_written && k->params[1].is_written);
+    s->is_pack = true;
+    s->contraction = contraction_text(t, p->k, target_c_library_param(t->g, p->k), 0);
+}
+
 static StepKernel kernel_print(StepTable *t, const Kernel *k, const Group *group)
 {
     StepKernel s = {.k = k, .name = k->name, .comment = k->comment};
@@ -103,9 +124,10 @@ static StepKernel kernel_print(StepTable *t, const Kernel *k, const Group *group
     if (t->is_gpu) target_hip_kernel(t->g, bare, &text);
     else target_c_kernel(t->g, bare, &text);
     s.text = text.s;
+    print_pack(t, group, k, &s);
     const int d = t->is_gpu ? -1 : target_c_library_param(t->g, k);
     if (d < 0) return s;
-    s.contraction = contraction_text(k, d, group->workspace_bytes, t->arena);
+    s.contraction = contraction_text(t, k, d, group->workspace_bytes);
     if (!target_c_has_epilogue(t->g, k)) return s;
     Text epilogue = {.arena = t->arena};
     target_c_epilogue(t->g, bare, &epilogue);
@@ -124,6 +146,7 @@ static void add_arg(StepTable *t, const Group *group, const Param *p)
     if (p->is_workspace) a.offset = group->workspace_offset, a.bytes = group->workspace_bytes;
     else if (p->is_scalar) a.offset = (uint64_t)p->constant;
     else a.offset = t->plan->buffers[p->buffer - 1].offset, a.bytes = (uint64_t)p->elems * dtype_info[p->dtype].bytes;
+    if (p->buffer && t->packed && t->packed[p->buffer - 1].k) a.bytes = t->plan->buffers[p->buffer - 1].bytes;
     t->args[t->n_args++] = a;
 }
 
@@ -146,6 +169,7 @@ static StepLaunch add_launch(StepTable *t, uint32_t group)
 StepTable step_table_build(const Graph *g, const Plan *plan, bool is_gpu, Arena *arena)
 {
     StepTable t = {.g = g, .plan = plan, .is_gpu = is_gpu, .arena = arena};
+    if (!is_gpu) t.packed = step_packed(g, plan, arena);
     for (EntryKind e = 0; e < N_ENTRIES; e++) {
         const EntryPlan *ep = &plan->entries[e];
         t.n_launches[e] = ep->n;

@@ -8,21 +8,29 @@ typedef struct StepKernel {        /* distinct text: equal kernels share one */
     const Kernel *k;               /* of its first user */
     const char *name, *text, *epilogue, *contraction; /* `@` stands for the name in text and epilogue; NULL: none */
     const char *comment;
+    bool is_pack;                  /* a copy that the library makes in its own layout, for `contraction` */
     uint32_t n_users, group;       /* group: of its first user */
     uint64_t hash;
 } StepKernel;
 typedef struct StepArg { const char *scalar; DType dtype; uint64_t offset, bytes; uint8_t access; Value value; } StepArg; /* access 1 r, 2 w, 3 rw; scalar "": the number in offset */
 typedef struct StepLaunch { uint32_t kernel, group, first_arg, n_args; const Kernel *k; LaunchShape shape; } StepLaunch;
+/* k: the product by which the buffer of a packed state is laid out; NULL: plain, as every other buffer. is_plain: its readers differ */
+typedef struct PackedBuffer { const Kernel *k; bool is_plain; } PackedBuffer;
 typedef struct StepTable {
     const Graph *g; const Plan *plan;
     bool is_gpu;
     Arena *arena;
+    PackedBuffer *packed;                  /* NULL on a GPU */
     StepKernel *kernels; uint32_t n_kernels, cap_kernels;
     uint32_t *slots; uint32_t cap_slots;   /* hash table of kernel numbers + 1 */
     StepArg *args; uint32_t n_args, cap_args;
     StepLaunch *launches[N_ENTRIES]; uint32_t n_launches[N_ENTRIES];
 } StepTable;
 
+/* step_pack.c: per buffer of the plan */
+PackedBuffer *step_packed(const Graph *, const Plan *, Arena *);
+/* step_table.c: the number of bytes of a symbol: those of its elements, for a packed state the whole buffer */
+uint64_t step_symbol_bytes(const Graph *, const Buffer *);
 /* step_table.c: lowers every group of the plan, in launch order. Owner of everything: arena. */
 StepTable step_table_build(const Graph *, const Plan *, bool is_gpu, Arena *);
 /* The text of a kernel with its name in place of `@`. */

@@ -156,7 +156,9 @@ typedef struct Node {                                        /* immutable; equal
 
 typedef enum StateClass {
     STATE_PARAM,       /* an initializer; `trains` says whether it does */
-    STATE_MASTER, STATE_OPTIMIZER, STATE_GRADIENT, STATE_COUNTER, STATE_PACKED, N_STATE_CLASSES
+    STATE_MASTER, STATE_OPTIMIZER, STATE_GRADIENT, STATE_COUNTER,
+    STATE_PACKED,      /* a copy of the parameter `of`, of its type and value; how its bytes lie is the library's business */
+    N_STATE_CLASSES
 } StateClass;
 typedef struct WeightSource { const char *file; uint64_t offset, bytes; const void *data; } WeightSource;
         /* file bytes (offset from its start), or data in memory where file is NULL, or neither: `fill` */

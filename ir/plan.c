@@ -21,6 +21,13 @@ Value plan_view_base(const Graph *g, Value v) {
     return op_info[op].lower == LOWER_VIEW ? 0 : v;
 }
 
+const State *plan_packed_operand(const Graph *g, Value contraction) {
+    if (op_info[graph_op(g, contraction)].lower != LOWER_CONTRACT) return NULL;
+    Value b = plan_view_base(g, graph_operand(g, contraction, 1));
+    const State *s = b && graph_op(g, b) == OP_state ? graph_state(g, attr_s(g, b, A_NAME)) : NULL;
+    return s && s->cls == STATE_PACKED ? s : NULL;
+}
+
 /* ---------------------------------------------------------------- arithmetic */
 
 static uint64_t elems_at(const Graph *g, Value v) {

@@ -20,6 +20,7 @@
  * at the index at which it is read. Reductions and anchors are never read so: only at their own element, or (ROW) by an expand along
  * the reduced axes. A view or leaf node that is a member and an out is stored like a map (its readers then load it).
  * An out may have the buffer of a value that the group reads at the same element (in place; MAP, and states in REDUCE, ROW row level).
+ * A state of class STATE_PACKED is read by contractions alone, as their whole operand b, and written by COPY groups alone.
  * A value that another group or a root needs is an `out` and has a Buffer; all else lives in registers. */
 #ifndef TRAINC_PLAN_H
 #define TRAINC_PLAN_H
@@ -76,6 +77,8 @@ Value plan_view_base(const Graph *, Value v);
 /* The stored value (stored[base] != 0, as in EntryPlan.buffer_of) whose element offset + sum index[i] * strides[i] is v[index], through
  * reshape, transpose, expand and slice; 0 where there is none or the index is not affine. v itself where it is stored. */
 Value plan_view_affine(const Graph *, const uint32_t *stored, Value v, int64_t *offset, int64_t strides[MAX_RANK]);
+/* The state of class STATE_PACKED that a contraction reads as its operand b; NULL: none. */
+const State *plan_packed_operand(const Graph *, Value contraction);
 bool type_is_dense(const Type *, const int64_t *strides);    /* row-major without gaps; strides of extents 1 do not count */
 uint64_t group_flops(const Graph *, const Group *);
 uint64_t group_moved_bytes(const Graph *, const Plan *, const Group *);

@@ -241,6 +241,11 @@ static bool update_in_place(Homes *h, const Root *r) {
     return true;
 }
 
+/* What a kernel stores is row-major; bytes that lie otherwise are made by a copy. */
+static bool is_packed(const Graph *g, const Root *r) {
+    return r->is_update && graph_state(g, r->name)->cls == STATE_PACKED;
+}
+
 static void emit_copy(Homes *h, uint32_t root) {
     Value v = h->g->entries[h->entry].roots[root].value;
     Group *group = &h->plan->groups[h->plan->n_groups++];
@@ -275,7 +280,9 @@ void fuse_copies(PassContext *ctx, EntryKind e) {
     for (int outputs = 0; outputs < 2; outputs++)
         for (uint32_t i = 0; i < entry->n; i++) {
             const Root *r = &entry->roots[i];
-            if (r->is_update == outputs || h.claimed[r->value] || !h.maker[r->value]) continue;
+            if (r->is_update == outputs || h.claimed[r->value] || !h.maker[r->value] ||
+                is_packed(ctx->g, r))
+                continue;
             homed[i] = h.claimed[r->value] = outputs || update_in_place(&h, r);
         }
     for (uint32_t i = 0; i < entry->n; i++) {

@@ -23,7 +23,7 @@ const PassInfo pass_info[] = {
 const uint32_t n_passes = sizeof pass_info / sizeof *pass_info;
 
 static const char training[] =
-    "loss,simplify,match,autodiff,accumulate,optimizer,expand,simplify,fuse,schedule,memplan";
+    "loss,simplify,match,autodiff,accumulate,optimizer,expand,simplify,pack,fuse,schedule,memplan";
 static const char forward[] = "simplify,match,expand,simplify,fuse,schedule,memplan";
 
 bool pass_fuel(PassContext *ctx) {
@@ -74,6 +74,7 @@ static void print_options(const PassOptions *o, FILE *f) {
     if (o->keep_outputs) fputs(" keep_outputs=1", f);
     if (o->forward_only) fputs(" forward_only=1", f);
     if (o->for_gpu) fputs(" for_gpu=1", f);
+    if (o->pack) fputs(o->pack == PACK_ALWAYS ? " pack=always" : " pack=never", f);
     fputc('\n', f);
 }
 
@@ -95,6 +96,8 @@ static bool set_option(Arena *a, PassOptions *o, const char *key, const char *va
         o->forward_only = n != 0;
     else if (!strcmp(key, "for_gpu"))
         o->for_gpu = n != 0;
+    else if (!strcmp(key, "pack"))
+        o->pack = !strcmp(value, "always") ? PACK_ALWAYS : PACK_NEVER;
     else if (!strcmp(key, "fuel"))
         o->fuel = n;
     else

@@ -58,15 +58,26 @@ static uint32_t input_buffer(const Graph *g, const char *name) {
     return g->n_states + (uint32_t)(graph_input(g, name) - g->inputs) + 1;
 }
 
+/* A library's own layout may be padded. */
+static uint64_t state_bytes(const Memory *m, const PassOptions *o, const State *s) {
+    uint64_t bytes = type_bytes(&m->g->types[s->type]), most = bytes;
+    for (Value v = 1; s->cls == STATE_PACKED && o->packed_bytes && v < m->g->n_nodes; v++) {
+        if (plan_packed_operand(m->g, v) != s) continue;
+        bytes = o->packed_bytes(m->g, v, 1);
+        return bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 /* States, inputs, constants that an entry reads, outputs. */
-static void add_lasting(Memory *m) {
+static void add_lasting(Memory *m, const PassOptions *o) {
     const Graph *g = m->g;
     for (uint32_t i = 0; i < g->n_states; i++) {
         const State *s = &g->states[i];
         add_buffer(m, (Buffer){.cls = state_buffer_class(s->cls),
                                .type = s->type,
                                .symbol = s->name,
-                               .bytes = rounded(type_bytes(&g->types[s->type]))});
+                               .bytes = rounded(state_bytes(m, o, s))});
     }
     for (uint32_t i = 0; i < g->n_inputs; i++)
         add_buffer(m, (Buffer){.cls = BUF_INPUTS,
@@ -261,7 +272,7 @@ static void sum_work(Memory *m) {
 bool pass_memplan(PassContext *ctx) {
     Memory m = {.g = ctx->g, .plan = ctx->plan, .arena = ctx->arena};
     m.constant = arena_alloc(m.arena, sizeof *m.constant * ctx->g->n_nodes);
-    add_lasting(&m);
+    add_lasting(&m, ctx->options);
     for (int e = 0; e < N_ENTRIES; e++) add_internal(&m, ctx, (EntryKind)e);
     uint64_t base = place_lasting(ctx->plan), height = 0, least = 0, workspace = 0;
     for (int e = 0; e < N_ENTRIES; e++) {

@@ -16,6 +16,8 @@ typedef enum LossKind {
     N_LOSSES
 } LossKind;
 
+typedef enum PackMode { PACK_PAYS, PACK_ALWAYS, PACK_NEVER } PackMode;
+
 typedef struct PassOptions {
     const char *loss; /* "cross_entropy", "mse:TENSOR", ... or NULL: the one scalar float output */
     int64_t ignore_index;
@@ -27,8 +29,9 @@ typedef struct PassOptions {
     bool verbose;
     const char *dump_dir; /* --emit tir: the IR after each pass, numbered; NULL: none */
     int64_t fuel;         /* rewrites left (TRAINC_FUEL); < 0: no limit */
-    /* Bytes of the packed form of operand `which` (0 a, 1 b/weights) of a contraction, 0: keep it
-     * plain. NULL: never pack. */
+    PackMode pack;        /* weights in the library's own layout: where that pays */
+    /* Bytes of the packed form of operand `which` (1: b, the weights) of a contraction, 0: keep it
+     * plain. NULL: pack where PACK_ALWAYS says so, in as many bytes as the weights have. */
     uint64_t (*packed_bytes)(const Graph *, Value contraction, int which);
     uint64_t (*scratch_bytes)(
         const Graph *, Value contraction); /* library scratch of a CONTRACT group; NULL: none */

@@ -253,6 +253,32 @@ static bool check_reads(Check *c, const Group *group) {
     return true;
 }
 
+static bool is_packed(const Check *c, Value v) {
+    return v && graph_op(c->g, v) == OP_state &&
+           graph_state(c->g, attr_s(c->g, v, A_NAME))->cls == STATE_PACKED;
+}
+
+/* Bytes that lie as a library wants them are read as the whole operand b of its product alone. */
+static bool check_packed_reads(Check *c, const Group *group) {
+    Value whole = 0;
+    if (group->kind == GROUP_CONTRACT) {
+        Value b = graph_operand(c->g, group->anchor, 1);
+        whole = plan_view_base(c->g, b);
+        if (whole && elems(c, whole) != elems(c, b)) whole = 0;
+    }
+    for (uint32_t i = 0; i < group->n_nodes; i++)
+        for (uint32_t k = 0; k < graph_node(c->g, group->nodes[i])->n_operands; k++) {
+            Value base = plan_view_base(c->g, graph_operand(c->g, group->nodes[i], k));
+            if (is_packed(c, base) && (base != whole || group->nodes[i] != group->anchor || k != 1))
+                return fault(c, "packed bytes are read element by element");
+        }
+    for (uint32_t i = 0; i < c->n_touched; i++)
+        if (is_packed(c, c->touched[i]) && c->touched[i] != whole)
+            return fault(c, "packed bytes are read by no product");
+    return group->kind != GROUP_COPY || !is_packed(c, plan_view_base(c->g, group->nodes[0])) ||
+           fault(c, "packed bytes are copied");
+}
+
 static bool overlap(const Buffer *a, const Buffer *b) {
     return a->bytes && b->bytes && a->offset < b->offset + b->bytes &&
            b->offset < a->offset + a->bytes;
@@ -343,6 +369,9 @@ static bool check_writes(Check *c, const Group *group, uint32_t at) {
         if (!b || b != c->ep->buffer_of[v]) return fault(c, "out %s has no buffer", op_name(c, v));
         const Buffer *to = &c->plan->buffers[b - 1];
         if (scratch && overlap(scratch, to)) return fault(c, "the workspace overlaps an out");
+        if (to->symbol && to->cls == BUF_WEIGHTS &&
+            graph_state(c->g, to->symbol)->cls == STATE_PACKED)
+            return fault(c, "packed bytes are written by a kernel that is no copy");
         for (uint32_t k = 0; k < i; k++)
             if (overlap(to, &c->plan->buffers[c->ep->out_buffer_of[group->outs[k]] - 1]))
                 return fault(c, "two outs of a launch overlap");
@@ -362,7 +391,8 @@ static void mark_members(Check *c, const Group *group, bool on) {
 static bool check_launch(Check *c, uint32_t at) {
     const Group *group = &c->plan->groups[c->ep->order[at]];
     mark_members(c, group, true);
-    bool holds = check_form(c, group) && check_reads(c, group) && check_writes(c, group, at);
+    bool holds = check_form(c, group) && check_reads(c, group) && check_packed_reads(c, group) &&
+                 check_writes(c, group, at);
     mark_members(c, group, false);
     for (uint32_t i = 0; i < c->n_touched; i++) c->seen[c->touched[i]] = 0;
     c->n_touched = 0;

@@ -347,11 +347,12 @@ OnednnCall *onednn_prepare(Onednn *o, const trainc_contraction *c, bool is_pack,
     return NULL;
 }
 
-static uint64_t query_one(Onednn *o, const trainc_contraction *c) {
+/* The size of what `what` of its primitive describes; 0 where the library would not be used. */
+static uint64_t query_one(Onednn *o, const trainc_contraction *c, dnnl_query_t what) {
     Chosen x = {0};
     uint64_t bytes = 0;
     bool good = c->kind == 0 ? choose_product(o, c, &x) : c->kind <= 3 && choose_convolution(o, c, &x);
-    const dnnl_memory_desc_t *md = good && is_fast(o, x.pd) ? o->api.primitive_desc_query_md(x.pd, dnnl_query_scratchpad_md, 0) : NULL;
+    const dnnl_memory_desc_t *md = good && is_fast(o, x.pd) ? o->api.primitive_desc_query_md(x.pd, what, 0) : NULL;
     if (md)
         bytes = o->api.memory_desc_get_size(md);
     if (x.pd)
@@ -359,20 +360,29 @@ static uint64_t query_one(Onednn *o, const trainc_contraction *c) {
     return bytes;
 }
 
-uint64_t onednn_scratch_query(Onednn *o, const trainc_contraction *given) {
+/* The most over the layouts of both operands. */
+static uint64_t query_product(Onednn *o, const trainc_contraction *given, dnnl_query_t what) {
     trainc_contraction c = *given;
     uint64_t most = 0;
-    if (c.kind != 0)
-        return query_one(o, &c);
     for (int turned = 0; turned < 4; turned++) {
         bool a = turned & 1, b = turned & 2;
         memcpy(c.a_strides, (int64_t[]){c.m * c.k, a ? 1 : c.k, a ? c.m : 1}, sizeof c.a_strides);
         memcpy(c.b_strides, (int64_t[]){c.k * c.n, b ? 1 : c.n, b ? c.k : 1}, sizeof c.b_strides);
         memcpy(c.d_strides, (int64_t[]){c.m * c.n, c.n, 1}, sizeof c.d_strides);
-        uint64_t bytes = query_one(o, &c);
+        uint64_t bytes = query_one(o, &c, what);
         most = bytes > most ? bytes : most;
     }
     return most;
+}
+
+uint64_t onednn_scratch_query(Onednn *o, const trainc_contraction *c) {
+    return c->kind == 0 ? query_product(o, c, dnnl_query_scratchpad_md) : query_one(o, c, dnnl_query_scratchpad_md);
+}
+
+uint64_t onednn_packed_query(Onednn *o, const trainc_contraction *given) {
+    trainc_contraction c = *given;
+    c.packed = 2;
+    return c.kind == 0 ? query_product(o, &c, dnnl_query_weights_md) : 0;
 }
 
 uint64_t onednn_scratch_bytes(const OnednnCall *c) { return c->scratch_bytes; }
@@ -410,6 +420,10 @@ OnednnCall *onednn_prepare(Onednn *o, const trainc_contraction *c, bool is_pack,
     return NULL;
 }
 uint64_t onednn_scratch_query(Onednn *o, const trainc_contraction *c) {
+    (void)o, (void)c;
+    return 0;
+}
+uint64_t onednn_packed_query(Onednn *o, const trainc_contraction *c) {
     (void)o, (void)c;
     return 0;
 }

@@ -17,6 +17,8 @@ OnednnCall *onednn_prepare(Onednn *, const trainc_contraction *c, bool is_pack, 
 /* onednn_scratch_query - what a launch of `c` will ask for, without making it: the most over plain and transposed operands of a product.
  *   0 where the library would not be used. Depends on the library and on the number of threads. Cost: under a millisecond. */
 uint64_t onednn_scratch_query(Onednn *, const trainc_contraction *c);
+/* onednn_packed_query - the bytes of operand b in the library's own layout: the most over plain and transposed operands of a product. */
+uint64_t onednn_packed_query(Onednn *, const trainc_contraction *c);
 uint64_t onednn_scratch_bytes(const OnednnCall *);
 bool onednn_set_scratch(OnednnCall *, void *); /* false: no memory */
 bool onednn_run(OnednnCall *);

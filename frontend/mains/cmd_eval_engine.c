@@ -149,7 +149,6 @@ static int plan_and_compile(const Options *o, Model *m, const char *folder, cons
                       .n_tensors = m->n_tensors,
                       .output_names = m->output_names,
                       .n_outputs = m->n_outputs,
-                      .packed_bytes = cpu_packed_bytes,
                       .scratch_bytes = library_scratch_bytes};
     PassContext ctx = {
         .g = m->graph, .plan = &plan, .arena = o->arena, .options = &po, .log = stderr};

@@ -18,4 +18,6 @@ int step_plan(PlannedStep *, const Options *, bool for_gpu, uint64_t budget);
 void step_free(PlannedStep *);
 /* library_scratch_bytes - PassOptions.scratch_bytes of the cpu target. */
 uint64_t library_scratch_bytes(const Graph *, Value contraction);
+/* library_packed_bytes - PassOptions.packed_bytes of the cpu target. */
+uint64_t library_packed_bytes(const Graph *, Value contraction, int which);
 #endif

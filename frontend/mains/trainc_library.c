@@ -1,5 +1,5 @@
-/* trainc_library.c - the scratch that a CPU library will want for a contraction, so that the plan
- * holds it.
+/* trainc_library.c - the scratch that a CPU library will want for a contraction, and the bytes of
+ * its weights in the library's own layout, so that the plan holds them.
  *
  * The plan is made before operands have a layout in memory, so the runtime is asked for the most
  * over the layouts that a product may get. Where the library is another one at run time and wants
@@ -54,7 +54,10 @@ static uint64_t flops_of(const trainc_contraction *c) {
     return n;
 }
 
-uint64_t library_scratch_bytes(const Graph *g, Value v) {
+typedef uint64_t QueryFn(Onednn *, const trainc_contraction *);
+
+/* 0 where the library will not be asked to compute v, or is not there. */
+static uint64_t ask(const Graph *g, Value v, QueryFn *query) {
     trainc_contraction c = {.a_dtype = TRAINC_F32, .b_dtype = TRAINC_F32, .d_dtype = TRAINC_F32};
     bool f32 = graph_type_at(g, graph_operand(g, v, 0))->dtype == DT_F32 &&
                graph_type_at(g, graph_operand(g, v, 1))->dtype == DT_F32;
@@ -64,7 +67,13 @@ uint64_t library_scratch_bytes(const Graph *g, Value v) {
     else if (!product_of(g, v, &c))
         return 0;
     Onednn *o = flops_of(&c) < (c.kind == 0 ? 3 : 1) * LEAST_FLOPS ? NULL : onednn_open();
-    uint64_t bytes = o ? onednn_scratch_query(o, &c) : 0;
+    uint64_t bytes = o ? query(o, &c) : 0;
     onednn_close(o);
     return bytes;
+}
+
+uint64_t library_scratch_bytes(const Graph *g, Value v) { return ask(g, v, onednn_scratch_query); }
+
+uint64_t library_packed_bytes(const Graph *g, Value v, int which) {
+    return which == 1 && graph_op(g, v) == OP_dot ? ask(g, v, onednn_packed_query) : 0;
 }

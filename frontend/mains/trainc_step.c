@@ -42,7 +42,14 @@ static const char *dump_dir(const Options *o, bool for_gpu) {
     return arena_printf(o->arena, for_gpu && has_cpu_target(o) ? "%s/emit/gpu" : "%s/emit", o->out);
 }
 
-static bool run_passes(PlannedStep *s, const Options *o, bool for_gpu) {
+/* TRAINC_PACK=always|never: for tests, and to find out whose fault a number is. */
+static PackMode pack_mode(void) {
+    const char *want = getenv("TRAINC_PACK");
+    bool always = want && !strcmp(want, "always"), never = want && !strcmp(want, "never");
+    return always ? PACK_ALWAYS : never ? PACK_NEVER : PACK_PAYS;
+}
+
+static bool run_passes(PlannedStep *s, const Options *o, bool for_gpu, PackMode pack) {
     const char *fuel = getenv("TRAINC_FUEL");
     s->options = (PassOptions){.loss = o->loss,
                                .ignore_index = o->ignore_index,
@@ -59,7 +66,8 @@ static bool run_passes(PlannedStep *s, const Options *o, bool for_gpu) {
                                .n_tensors = s->model.n_tensors,
                                .output_names = s->model.output_names,
                                .n_outputs = s->model.n_outputs,
-                               .packed_bytes = for_gpu ? NULL : cpu_packed_bytes,
+                               .packed_bytes = for_gpu ? NULL : library_packed_bytes,
+                               .pack = pack,
                                .scratch_bytes = for_gpu ? NULL : library_scratch_bytes};
     s->passes = (PassContext){.g = s->model.graph,
                               .plan = &s->plan,
@@ -74,14 +82,30 @@ static const Graph *graph_of(const PlannedStep *s) {
 }
 
 /* One attempt: 0, or the exit status after its diagnostics were printed. */
-static int attempt(PlannedStep *s, const Options *o, bool for_gpu, int64_t micro) {
-    bool ok = import(s, o, micro) && run_passes(s, o, for_gpu);
+static int attempt_packed(PlannedStep *s, const Options *o, bool for_gpu, int64_t micro,
+                          PackMode pack) {
+    bool ok = import(s, o, micro) && run_passes(s, o, for_gpu, pack);
     const Graph *g = graph_of(s);
     bool is_first = micro == o->micro_batch && !(for_gpu && has_cpu_target(o)); /* notes once */
     if (g && (!ok || (g->diags.n && is_first))) diag_print(g, stderr);
     if (ok) return 0;
     int status = g ? diag_exit_status(g) : 0;
     return status ? status : 1;
+}
+
+static bool has_packed(const Graph *g) {
+    for (uint32_t i = 0; i < g->n_states; i++)
+        if (g->states[i].cls == STATE_PACKED) return true;
+    return false;
+}
+
+/* Packed copies are left out before anything else is given up. */
+static int attempt(PlannedStep *s, const Options *o, bool for_gpu, int64_t micro, uint64_t budget) {
+    int status = attempt_packed(s, o, for_gpu, micro, pack_mode());
+    if (status || !budget || s->plan.arena_bytes <= budget || !has_packed(graph_of(s)))
+        return status;
+    step_free(s);
+    return attempt_packed(s, o, for_gpu, micro, PACK_NEVER);
 }
 
 static int64_t smaller_divisor(int64_t n, int64_t of) {
@@ -119,14 +143,14 @@ static int refuse(const PlannedStep *s, const Options *o, uint64_t budget, uint6
 
 int step_plan(PlannedStep *s, const Options *o, bool for_gpu, uint64_t budget) {
     *s = (PlannedStep){0};
-    int status = attempt(s, o, for_gpu, o->micro_batch);
+    int status = attempt(s, o, for_gpu, o->micro_batch, budget);
     if (status || !budget || s->plan.arena_bytes <= budget) return status;
     uint64_t smallest = s->plan.arena_bytes;
     bool may_split = !o->micro_batch && !s->model.samples_mix && !s->options.loss_is_output;
     int64_t batch = s->model.batch;
     for (int64_t micro = batch; may_split && (micro = smaller_divisor(batch, micro)) > 0;) {
         step_free(s);
-        if ((status = attempt(s, o, for_gpu, micro))) return status;
+        if ((status = attempt(s, o, for_gpu, micro, budget))) return status;
         if (s->plan.arena_bytes < smallest) smallest = s->plan.arena_bytes;
         if (s->plan.arena_bytes <= budget) return 0;
     }

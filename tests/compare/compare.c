@@ -126,21 +126,27 @@ static double get_scalar(void *user, const char *name) {
     return !strcmp(name, "loss_scale") || !strcmp(name, "step") ? 1 : 0;
 }
 
-/* The micro entry k times; states take their updates. */
+/* An entry once; states take their updates. */
+static bool run_entry(Compare *c, EntryKind kind) {
+    const Entry *e = &c->g->entries[kind];
+    Tensor *results = arena_alloc(c->o.arena, sizeof *results * (e->n + 1));
+    InterpEnv env = {get_input, get_state, get_scalar, c, 0, 1, (uint64_t)c->micro};
+    if (!interp_entry(c->g, kind, &env, c->o.arena, results, stderr)) return false;
+    for (uint32_t i = 0; i < e->n; i++)
+        if (e->roots[i].is_update)
+            c->states[graph_state(c->g, e->roots[i].name) - c->g->states] = results[i];
+    return true;
+}
+
+/* init, then the micro entry k times. */
 static bool interpret(Compare *c) {
     const Graph *g = c->g;
     c->states = arena_alloc(c->o.arena, sizeof *c->states * (g->n_states + 1));
     for (uint32_t i = 0; i < g->n_states; i++) c->states[i] = initial(c, &g->states[i]);
-    const Entry *e = &g->entries[ENTRY_MICRO];
-    Tensor *results = arena_alloc(c->o.arena, sizeof *results * (e->n + 1));
-    for (c->micro = 0; c->micro < c->planned.plan.accumulation_steps; c->micro++) {
-        InterpEnv env = {get_input, get_state, get_scalar, c, 0, 1, (uint64_t)c->micro};
-        if (!interp_entry(g, ENTRY_MICRO, &env, c->o.arena, results, stderr)) return false;
-        for (uint32_t i = 0; i < e->n; i++)
-            if (e->roots[i].is_update)
-                c->states[graph_state(g, e->roots[i].name) - g->states] = results[i];
-    }
-    return true;
+    bool good = run_entry(c, ENTRY_INIT);
+    for (; good && c->micro < c->planned.plan.accumulation_steps; c->micro++)
+        good = run_entry(c, ENTRY_MICRO);
+    return good;
 }
 
 /* ---- the library ---- */
