@@ -7,14 +7,7 @@
 
 enum { PER_SOURCE = 100, SAMPLE = 300 };
 
-static bool has_small_floats(const Graph *g)
-{
-    for (Value v = 1; v < g->n_nodes; v++)
-        if (graph_type_at(g, v)->dtype == DT_BF16 || graph_type_at(g, v)->dtype == DT_F16) return true;
-    return false;
-}
-
-static bool run_case(const Case *c, uint64_t seed, void *lib)
+static bool run_case(const Case *c, uint64_t seed, double tolerance, void *lib)
 {
     static const EntryKind kinds[2] = {ENTRY_EVAL, ENTRY_MICRO};
     FuzzData data = {c->g, seed + 1000, arena_new()};
@@ -23,7 +16,7 @@ static bool run_case(const Case *c, uint64_t seed, void *lib)
     for (int e = 0; e < 2; e++) {
         unsigned char *memory = case_memory(c, &data);
         case_run(c, lib, kinds[e], &env, memory, false);
-        ok = case_equal(c, kinds[e], &data, &env, memory, has_small_floats(c->g) ? 3e-2 : 1e-5) && ok;
+        ok = case_equal(c, kinds[e], &data, &env, memory, tolerance) && ok;
         free(memory);
     }
     arena_free(data.arena);
@@ -33,13 +26,17 @@ static bool run_case(const Case *c, uint64_t seed, void *lib)
 static int run_batch(uint64_t first, int n)
 {
     static Case cases[PER_SOURCE];
+    double tolerance[PER_SOURCE];
     Text source = {.arena = arena_new()};
     int wrong = 0;
     target_c_prelude(&source);
-    for (int i = 0; i < n; i++)
-        case_make(&cases[i], fuzz_graph(first + (uint64_t)i), arena_printf(source.arena, "g%d", (int)first + i), &source);
+    for (int i = 0; i < n; i++) {
+        Graph *g = fuzz_graph(first + (uint64_t)i);
+        tolerance[i] = fuzz_tolerance(g);                    /* before macros are expanded */
+        case_make(&cases[i], g, arena_printf(source.arena, "g%d", (int)first + i), &source);
+    }
     void *lib = cases_build(&source);
-    for (int i = 0; i < n; i++) wrong += !run_case(&cases[i], first + (uint64_t)i, lib);
+    for (int i = 0; i < n; i++) wrong += !run_case(&cases[i], first + (uint64_t)i, tolerance[i], lib);
     dlclose(lib);
     for (int i = 0; i < n; i++) graph_free(cases[i].g);
     arena_free(source.arena);
@@ -55,3 +52,6 @@ Test(fuzz, random_graphs_equal_the_interpreter)
     for (; count > 0; first += PER_SOURCE, count -= PER_SOURCE) wrong += run_batch((uint64_t)first, count < PER_SOURCE ? (int)count : PER_SOURCE);
     cr_assert_eq(wrong, 0, "%d graphs differ", wrong);
 }
+
+/* A layer norm of a layer norm of close bf16 numbers; a thousand graphs more than the sample hold one. */
+Test(fuzz, seed_730_differs_by_rounding_alone) { cr_assert_eq(run_batch(730, 1), 0); }

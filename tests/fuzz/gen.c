@@ -244,3 +244,14 @@ InterpEnv fuzz_env(FuzzData *data) {
                        .seed = data->seed,
                        .step = data->seed % 7 + 1};
 }
+
+double fuzz_tolerance(const Graph *g) {
+    double tolerance = 1e-5;
+    for (Value v = 1; v < g->n_nodes; v++) {
+        const DType dtype = graph_type_at(g, v)->dtype;
+        if (dtype != DT_BF16 && dtype != DT_F16) continue;
+        if (graph_op(g, v) == OP_layer_norm) return 1e-1;
+        tolerance = 3e-2;
+    }
+    return tolerance;
+}

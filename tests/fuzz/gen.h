@@ -12,6 +12,10 @@
  * ops; inputs x0.., states w0..; the entry `eval` with outputs y0.., the entry `micro` with outputs
  * and state updates. Never 0; owner: caller. */
 Graph *fuzz_graph(uint64_t seed);
+/* How far generated code may be from the interpreter on a graph of fuzz_graph, relative L2. Small
+ * floats are rounded where they are stored, which the interpreter does not do, and a layer norm of
+ * them, with its eps of 1/64, makes a rounding of close numbers eight times as large. */
+double fuzz_tolerance(const Graph *);
 /* The elements of an input or state for a data seed: floats are multiples of 1/64 in [-2, 2],
  * integers lie in [-5, 5] or [0, index_limit), so that every storage type holds them exactly. */
 Tensor fuzz_tensor(const Graph *, const char *name, uint64_t data_seed, Arena *);
