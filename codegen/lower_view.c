@@ -1,12 +1,12 @@
-/* lower_view.c - views: an index vector of the result becomes index vectors of the operands; no view ever costs a kernel.
+/* lower_view.c - views: an index vector of the result becomes index vectors of the operands; no
+ * view ever costs a kernel.
  *
- * reshape linearises and takes apart again (the index algebra makes that affine where it is); pad, window and concat add
- * conditions; gathers make the loaded index a term of the operand's index. */
+ * reshape linearises and takes apart again (the index algebra makes that affine where it is); pad,
+ * window and concat add conditions; gathers make the loaded index a term of the operand's index. */
 #include <assert.h>
 #include "lower.h"
 
-static Let view_reshape(Lower *L, Value v, const Ix *idx, Guard guard)
-{
+static Let view_reshape(Lower *L, Value v, const Ix *idx, Guard guard) {
     Value a = graph_operand(L->g, v, 0);
     const Type *t = graph_type_at(L->g, a);
     Ix rest = lower_linear(L, graph_type_at(L->g, v), idx), in[MAX_RANK];
@@ -21,20 +21,21 @@ static Let view_reshape(Lower *L, Value v, const Ix *idx, Guard guard)
     return lower_value(L, a, in, guard);
 }
 
-static Let view_slice(Lower *L, Value v, const Ix *idx, Guard guard)
-{
+static Let view_slice(Lower *L, Value v, const Ix *idx, Guard guard) {
     uint32_t n, n_steps;
-    const int64_t *start = attr_list(L->g, v, A_START, &n), *step = attr_list(L->g, v, A_STEP, &n_steps);
+    const int64_t *start = attr_list(L->g, v, A_START, &n),
+                  *step = attr_list(L->g, v, A_STEP, &n_steps);
     Ix in[MAX_RANK];
     for (uint32_t d = 0; d < graph_type_at(L->g, v)->rank; d++)
-        in[d] = ix_add(L->k, L->arena, ix_mul(L->k, L->arena, idx[d], d < n_steps ? step[d] : 1), ix_const(L->k, L->arena, start[d]));
+        in[d] = ix_add(L->k, L->arena, ix_mul(L->k, L->arena, idx[d], d < n_steps ? step[d] : 1),
+                       ix_const(L->k, L->arena, start[d]));
     return lower_value(L, graph_operand(L->g, v, 0), in, guard);
 }
 
-static Let view_pad(Lower *L, Value v, const Ix *idx, Guard guard)
-{
+static Let view_pad(Lower *L, Value v, const Ix *idx, Guard guard) {
     uint32_t n, n_interior;
-    const int64_t *low = attr_list(L->g, v, A_LOW, &n), *interior = attr_list(L->g, v, A_INTERIOR, &n_interior);
+    const int64_t *low = attr_list(L->g, v, A_LOW, &n),
+                  *interior = attr_list(L->g, v, A_INTERIOR, &n_interior);
     Value a = graph_operand(L->g, v, 0);
     const Type *t = graph_type_at(L->g, a);
     Ix in[MAX_RANK];
@@ -48,11 +49,11 @@ static Let view_pad(Lower *L, Value v, const Ix *idx, Guard guard)
     return lower_guarded(L, a, in, guard, conds, t->rank, attr_f(L->g, v, A_VALUE, 0));
 }
 
-static Let view_window(Lower *L, Value v, const Ix *idx, Guard guard)
-{
+static Let view_window(Lower *L, Value v, const Ix *idx, Guard guard) {
     uint32_t n;
     attr_list(L->g, v, A_KERNEL, &n);
-    const int64_t *strides = attr_list(L->g, v, A_STRIDES, &n), *dilations = attr_list(L->g, v, A_DILATIONS, &n);
+    const int64_t *strides = attr_list(L->g, v, A_STRIDES, &n),
+                  *dilations = attr_list(L->g, v, A_DILATIONS, &n);
     const int64_t *low = attr_list(L->g, v, A_LOW, &n);
     Value a = graph_operand(L->g, v, 0);
     const Type *t = graph_type_at(L->g, a);
@@ -69,9 +70,9 @@ static Let view_window(Lower *L, Value v, const Ix *idx, Guard guard)
     return lower_guarded(L, a, in, guard, conds, n, attr_f(L->g, v, A_VALUE, 0));
 }
 
-/* The parts in order, each chosen by its range of the axis; a part that the range excludes is not there at all. */
-static Let view_concat(Lower *L, Value v, const Ix *idx, Guard guard)
-{
+/* The parts in order, each chosen by its range of the axis; a part that the range excludes is not
+ * there at all. */
+static Let view_concat(Lower *L, Value v, const Ix *idx, Guard guard) {
     const Node *n = graph_node(L->g, v);
     uint32_t axis = (uint32_t)attr_i(L->g, v, A_AXIS, 0);
     DType dtype = (DType)graph_type_at(L->g, v)->dtype;
@@ -93,32 +94,36 @@ static Let view_concat(Lower *L, Value v, const Ix *idx, Guard guard)
             continue;
         }
         Cond cond = L->guards[inner].cond;
-        let = lower_emit(L, (Stmt){.kind = ST_SELECT, .dtype = dtype, .args = {here, let}, .conds = &cond, .n_conds = 1, .loc = n->loc});
+        let = lower_emit(L, (Stmt){.kind = ST_SELECT,
+                                   .dtype = dtype,
+                                   .args = {here, let},
+                                   .conds = &cond,
+                                   .n_conds = 1,
+                                   .loc = n->loc});
     }
     return let ? let : lower_constant(L, 0, dtype);
 }
 
-/* The value of an index tensor as a term of an index; in range by contract, so proven so. Constants fold. */
-static Ix index_term(Lower *L, Value idx, const Ix *at, Guard guard, int64_t extent)
-{
+/* The value of an index tensor as a term of an index; in range by contract, so proven so. Constants
+ * fold. */
+static Ix index_term(Lower *L, Value idx, const Ix *at, Guard guard, int64_t extent) {
     double splat;
     if (const_splat(L->g, idx, &splat)) return ix_const(L->k, L->arena, (int64_t)splat);
     return ix_let(L->k, L->arena, lower_value(L, idx, at, guard), 0, extent - 1);
 }
 
-static Let view_gather(Lower *L, Value v, const Ix *idx, Guard guard)
-{
+static Let view_gather(Lower *L, Value v, const Ix *idx, Guard guard) {
     Value a = graph_operand(L->g, v, 0), from = graph_operand(L->g, v, 1);
     const Type *t = graph_type_at(L->g, a);
     uint32_t axis = (uint32_t)attr_i(L->g, v, A_AXIS, 0), r = graph_type_at(L->g, from)->rank;
     Ix in[MAX_RANK];
-    for (uint32_t d = 0; d < t->rank; d++) in[d] = d < axis ? idx[d] : d > axis ? idx[d + r - 1] : 0;
+    for (uint32_t d = 0; d < t->rank; d++)
+        in[d] = d < axis ? idx[d] : d > axis ? idx[d + r - 1] : 0;
     in[axis] = index_term(L, from, idx + axis, guard, t->dims[axis]);
     return lower_value(L, a, in, guard);
 }
 
-static Let view_take(Lower *L, Value v, const Ix *idx, Guard guard)
-{
+static Let view_take(Lower *L, Value v, const Ix *idx, Guard guard) {
     Value a = graph_operand(L->g, v, 0);
     const Type *t = graph_type_at(L->g, a);
     uint32_t axis = (uint32_t)attr_i(L->g, v, A_AXIS, 0);
@@ -129,8 +134,7 @@ static Let view_take(Lower *L, Value v, const Ix *idx, Guard guard)
 }
 
 /* a[batch.., x1..xk, q..] at idx[batch.., r.., k] -> [batch.., r.., q..] */
-static Let view_gather_nd(Lower *L, Value v, const Ix *idx, Guard guard)
-{
+static Let view_gather_nd(Lower *L, Value v, const Ix *idx, Guard guard) {
     Value a = graph_operand(L->g, v, 0), from = graph_operand(L->g, v, 1);
     const Type *t = graph_type_at(L->g, a), *ti = graph_type_at(L->g, from);
     uint32_t batch = (uint32_t)attr_i(L->g, v, A_BATCH, 0), n = (uint32_t)ti->dims[ti->rank - 1];
@@ -145,26 +149,36 @@ static Let view_gather_nd(Lower *L, Value v, const Ix *idx, Guard guard)
     return lower_value(L, a, in, guard);
 }
 
-Let lower_view(Lower *L, Value v, const Ix *idx, Guard guard)
-{
+Let lower_view(Lower *L, Value v, const Ix *idx, Guard guard) {
     uint32_t n;
     Ix in[MAX_RANK];
     switch (graph_op(L->g, v)) {
-    case OP_reshape: return view_reshape(L, v, idx, guard);
+    case OP_reshape:
+        return view_reshape(L, v, idx, guard);
     case OP_transpose: {
         const int64_t *perm = attr_list(L->g, v, A_PERM, &n);
         for (uint32_t d = 0; d < n; d++) in[perm[d]] = idx[d];
         return lower_value(L, graph_operand(L->g, v, 0), in, guard);
     }
-    case OP_expand: return lower_value(L, graph_operand(L->g, v, 0), idx, guard); /* repeated axes have extent 1: index 0 */
-    case OP_slice: return view_slice(L, v, idx, guard);
-    case OP_pad: return view_pad(L, v, idx, guard);
-    case OP_window: return view_window(L, v, idx, guard);
-    case OP_concat: return view_concat(L, v, idx, guard);
-    case OP_gather: return view_gather(L, v, idx, guard);
-    case OP_take: return view_take(L, v, idx, guard);
-    case OP_gather_nd: return view_gather_nd(L, v, idx, guard);
-    default: break;
+    case OP_expand:
+        return lower_value(L, graph_operand(L->g, v, 0), idx,
+                           guard); /* repeated axes have extent 1: index 0 */
+    case OP_slice:
+        return view_slice(L, v, idx, guard);
+    case OP_pad:
+        return view_pad(L, v, idx, guard);
+    case OP_window:
+        return view_window(L, v, idx, guard);
+    case OP_concat:
+        return view_concat(L, v, idx, guard);
+    case OP_gather:
+        return view_gather(L, v, idx, guard);
+    case OP_take:
+        return view_take(L, v, idx, guard);
+    case OP_gather_nd:
+        return view_gather_nd(L, v, idx, guard);
+    default:
+        break;
     }
     assert(0 && "no view");
     return 0;

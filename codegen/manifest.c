@@ -1,43 +1,50 @@
 /* manifest.c - plan.json, the whole plan in a form that can be replayed by hand, and weights.json.
  *
- * Top level: what the step costs and decides; `targets`: per target its arena, symbols, kernels and launches. Every argument of every
- * launch is there as bytes of the arena or as the name of a step scalar. One line per item, so that plans compare with diff. */
+ * Top level: what the step costs and decides; `targets`: per target its arena, symbols, kernels and
+ * launches. Every argument of every launch is there as bytes of the arena or as the name of a step
+ * scalar. One line per item, so that plans compare with diff. */
 #include <string.h>
 #include "step_table.h"
 
-void manifest_string(Text *out, const char *s)
-{
+void manifest_string(Text *out, const char *s) {
     text_printf(out, "\"");
     for (; s && *s; s++) {
         unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\') text_printf(out, "\\%c", c);
-        else if (c < 32) text_printf(out, "\\u%04x", c);
-        else text_printf(out, "%c", c);
+        if (c == '"' || c == '\\')
+            text_printf(out, "\\%c", c);
+        else if (c < 32)
+            text_printf(out, "\\u%04x", c);
+        else
+            text_printf(out, "%c", c);
     }
     text_printf(out, "\"");
 }
 
-static void manifest_dims(Text *out, const Type *t)
-{
+static void manifest_dims(Text *out, const Type *t) {
     text_printf(out, "[");
-    for (uint32_t d = 0; d < t->rank; d++) text_printf(out, "%s%lld", d ? ", " : "", (long long)t->dims[d]);
+    for (uint32_t d = 0; d < t->rank; d++)
+        text_printf(out, "%s%lld", d ? ", " : "", (long long)t->dims[d]);
     text_printf(out, "]");
 }
 
-static const char *symbol_class(const Buffer *b, const Symbol *s)
-{
-    static const char *const of_state[N_STATE_CLASSES] = {"parameter", "master", "optimizer", "gradient", "counter", "packed"};
+static const char *symbol_class(const Buffer *b, const Symbol *s) {
+    static const char *const of_state[N_STATE_CLASSES] = {"parameter", "master",  "optimizer",
+                                                          "gradient",  "counter", "packed"};
     switch (s->cls) {
-    case SYMBOL_STATE: return of_state[s->state->cls];
-    case SYMBOL_INPUT: return "input";
-    case SYMBOL_OUTPUT: return strcmp(b->symbol, "loss") == 0 || strcmp(b->symbol, "loss_sum") == 0 ? "loss" : "metric";
-    case SYMBOL_CONST: return "constant";
+    case SYMBOL_STATE:
+        return of_state[s->state->cls];
+    case SYMBOL_INPUT:
+        return "input";
+    case SYMBOL_OUTPUT:
+        return strcmp(b->symbol, "loss") == 0 || strcmp(b->symbol, "loss_sum") == 0 ? "loss"
+                                                                                    : "metric";
+    case SYMBOL_CONST:
+        return "constant";
     }
     return "";
 }
 
-static void print_symbols(Text *out, const StepTable *t)
-{
+static void print_symbols(Text *out, const StepTable *t) {
     const char *comma = "";
     text_printf(out, "      \"symbols\": [");
     for (uint32_t i = 0; i < t->plan->n_buffers; i++) {
@@ -47,9 +54,11 @@ static void print_symbols(Text *out, const StepTable *t)
         if (!buffer_symbol(t->g, b, &s)) continue;
         text_printf(out, "%s\n        {\"name\": ", comma), comma = ",";
         manifest_string(out, b->symbol ? b->symbol : "");
-        text_printf(out, ", \"class\": \"%s\", \"dtype\": \"%s\", \"shape\": ", symbol_class(b, &s), dtype_info[type->dtype].name);
+        text_printf(out, ", \"class\": \"%s\", \"dtype\": \"%s\", \"shape\": ", symbol_class(b, &s),
+                    dtype_info[type->dtype].name);
         manifest_dims(out, type);
-        text_printf(out, ", \"layout\": \"%s\", \"offset\": %llu, \"bytes\": %llu", t->packed && t->packed[i].k ? "packed" : "row-major",
+        text_printf(out, ", \"layout\": \"%s\", \"offset\": %llu, \"bytes\": %llu",
+                    t->packed && t->packed[i].k ? "packed" : "row-major",
                     (unsigned long long)b->offset, (unsigned long long)step_symbol_bytes(t->g, b));
         if (s.cls == SYMBOL_OUTPUT) text_printf(out, ", \"entry\": \"%s\"", entry_name[b->entry]);
         text_printf(out, "}");
@@ -57,16 +66,16 @@ static void print_symbols(Text *out, const StepTable *t)
     text_printf(out, "\n      ],\n");
 }
 
-static void print_kernels(Text *out, const ManifestTarget *m)
-{
+static void print_kernels(Text *out, const ManifestTarget *m) {
     const StepTable *t = m->table;
     text_printf(out, "      \"kernels\": [");
     for (uint32_t i = 0; i < t->n_kernels; i++) {
         const StepKernel *s = &t->kernels[i];
         const Kernel *k = s->k;
         uint32_t n_names = 0;
-        text_printf(out, "%s\n        {\"name\": \"%s\", \"kind\": \"%s\", \"uses\": %u, \"nodes\": [", i ? "," : "", s->name,
-                    group_kind_name[t->plan->groups[s->group].kind], s->n_users);
+        text_printf(
+            out, "%s\n        {\"name\": \"%s\", \"kind\": \"%s\", \"uses\": %u, \"nodes\": [",
+            i ? "," : "", s->name, group_kind_name[t->plan->groups[s->group].kind], s->n_users);
         for (uint32_t l = 0; l < k->n_locs; l++) {
             const Loc *loc = &t->g->locs[k->locs[l]];
             while (loc->parent && loc->kind != LOC_NODE) loc = &t->g->locs[loc->parent];
@@ -74,39 +83,52 @@ static void print_kernels(Text *out, const ManifestTarget *m)
             text_printf(out, n_names++ ? ", " : "");
             manifest_string(out, loc->name);
         }
-        text_printf(out, "], \"flops\": %llu, \"bytes\": %llu, \"ms\": %.6g", (unsigned long long)k->flops, (unsigned long long)k->bytes,
+        text_printf(out, "], \"flops\": %llu, \"bytes\": %llu, \"ms\": %.6g",
+                    (unsigned long long)k->flops, (unsigned long long)k->bytes,
                     target_predict_ms(m->target->target, k));
         int vgprs, sgprs, lds, spills;
-        if (m->co_path && gpu_kernel_resources(m->co_path, s->name, &vgprs, &sgprs, &lds, &spills, t->arena))
-            text_printf(out, ", \"registers\": {\"vgpr\": %d, \"sgpr\": %d}, \"lds_bytes\": %d, \"spills\": %d", vgprs, sgprs, lds, spills);
+        if (m->co_path &&
+            gpu_kernel_resources(m->co_path, s->name, &vgprs, &sgprs, &lds, &spills, t->arena))
+            text_printf(
+                out,
+                ", \"registers\": {\"vgpr\": %d, \"sgpr\": %d}, \"lds_bytes\": %d, \"spills\": %d",
+                vgprs, sgprs, lds, spills);
         text_printf(out, "}");
     }
     text_printf(out, "\n      ],\n");
 }
 
-static void print_args(Text *out, const StepTable *t, const StepLaunch *l)
-{
+static void print_args(Text *out, const StepTable *t, const StepLaunch *l) {
     static const char *const access[4] = {"", "r", "w", "rw"};
     for (uint32_t i = 0; i < l->n_args; i++) {
         const StepArg *a = &t->args[l->first_arg + i];
         text_printf(out, i ? ", " : "");
-        if (a->scalar && !*a->scalar) text_printf(out, "{\"scalar\": %lld, \"dtype\": \"%s\"}", (long long)a->offset, dtype_info[a->dtype].name);
-        else if (a->scalar) text_printf(out, "{\"scalar\": \"%s\", \"dtype\": \"%s\"}", a->scalar, dtype_info[a->dtype].name);
-        else text_printf(out, "{\"offset\": %llu, \"bytes\": %llu, \"access\": \"%s\", \"value\": \"%%%u\"}", (unsigned long long)a->offset,
-                         (unsigned long long)a->bytes, access[a->access], a->value);
+        if (a->scalar && !*a->scalar)
+            text_printf(out, "{\"scalar\": %lld, \"dtype\": \"%s\"}", (long long)a->offset,
+                        dtype_info[a->dtype].name);
+        else if (a->scalar)
+            text_printf(out, "{\"scalar\": \"%s\", \"dtype\": \"%s\"}", a->scalar,
+                        dtype_info[a->dtype].name);
+        else
+            text_printf(
+                out, "{\"offset\": %llu, \"bytes\": %llu, \"access\": \"%s\", \"value\": \"%%%u\"}",
+                (unsigned long long)a->offset, (unsigned long long)a->bytes, access[a->access],
+                a->value);
     }
 }
 
-static void print_entries(Text *out, const StepTable *t)
-{
+static void print_entries(Text *out, const StepTable *t) {
     text_printf(out, "      \"entries\": {");
     for (EntryKind e = 0; e < N_ENTRIES; e++) {
         text_printf(out, "%s\n        \"%s\": [", e ? "," : "", entry_name[e]);
         for (uint32_t i = 0; i < t->n_launches[e]; i++) {
             const StepLaunch *l = &t->launches[e][i];
             const uint32_t *g = l->shape.grid, *b = l->shape.block;
-            text_printf(out, "%s\n          {\"kernel\": \"%s\", \"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], \"lds_bytes\": %u, \"args\": [", i ? "," : "",
-                        t->kernels[l->kernel].name, g[0], g[1], g[2], b[0], b[1], b[2], l->shape.lds_bytes);
+            text_printf(out,
+                        "%s\n          {\"kernel\": \"%s\", \"grid\": [%u, %u, %u], \"block\": "
+                        "[%u, %u, %u], \"lds_bytes\": %u, \"args\": [",
+                        i ? "," : "", t->kernels[l->kernel].name, g[0], g[1], g[2], b[0], b[1],
+                        b[2], l->shape.lds_bytes);
             print_args(out, t, l);
             text_printf(out, "]}");
         }
@@ -115,23 +137,24 @@ static void print_entries(Text *out, const StepTable *t)
     text_printf(out, "\n      }\n");
 }
 
-static double predicted_ms(const ManifestTarget *m)
-{
+static double predicted_ms(const ManifestTarget *m) {
     double ms = 0;
     for (EntryKind e = ENTRY_MICRO; e <= ENTRY_APPLY; e++) {
         double times = e == ENTRY_MICRO ? (double)m->table->plan->accumulation_steps : 1;
-        for (uint32_t i = 0; i < m->table->n_launches[e]; i++) ms += times * target_predict_ms(m->target->target, m->table->launches[e][i].k);
+        for (uint32_t i = 0; i < m->table->n_launches[e]; i++)
+            ms += times * target_predict_ms(m->target->target, m->table->launches[e][i].k);
     }
     return ms;
 }
 
-/* Live bytes after each launch of micro and apply: what lasts, and the internal buffers alive there. */
-static void print_timeline(Text *out, const StepTable *t)
-{
+/* Live bytes after each launch of micro and apply: what lasts, and the internal buffers alive
+ * there. */
+static void print_timeline(Text *out, const StepTable *t) {
     const Plan *p = t->plan;
     uint64_t lasting = 0;
     const char *comma = "";
-    for (uint32_t i = 0; i < p->n_buffers; i++) if (p->buffers[i].symbol || p->buffers[i].constant) lasting += p->buffers[i].bytes;
+    for (uint32_t i = 0; i < p->n_buffers; i++)
+        if (p->buffers[i].symbol || p->buffers[i].constant) lasting += p->buffers[i].bytes;
     text_printf(out, "  \"timeline\": [");
     for (EntryKind e = ENTRY_MICRO; e <= ENTRY_APPLY; e++) {
         uint32_t n = p->entries[e].n;
@@ -144,30 +167,31 @@ static void print_timeline(Text *out, const StepTable *t)
         }
         for (uint32_t i = 0; i < n; i++) {
             live += change[i];
-            text_printf(out, "%s\n    {\"entry\": \"%s\", \"launch\": %u, \"bytes\": %llu}", comma, entry_name[e], i, (unsigned long long)(lasting + (uint64_t)live));
+            text_printf(out, "%s\n    {\"entry\": \"%s\", \"launch\": %u, \"bytes\": %llu}", comma,
+                        entry_name[e], i, (unsigned long long)(lasting + (uint64_t)live));
             comma = ",";
         }
     }
     text_printf(out, "\n  ],\n");
 }
 
-static void print_casts(Text *out, const Graph *g)
-{
+static void print_casts(Text *out, const Graph *g) {
     const char *comma = "";
     text_printf(out, "  \"casts\": [");
     for (Value v = 1; v < g->n_nodes; v++) {
         const Loc *loc = &g->locs[graph_node(g, v)->loc];
         if (graph_op(g, v) != OP_cast || !graph_node(g, v)->loc || loc->kind != LOC_CAST) continue;
         text_printf(out, "%s\n    {\"node\": ", comma), comma = ",";
-        manifest_string(out, loc->parent && g->locs[loc->parent].name ? g->locs[loc->parent].name : "");
-        text_printf(out, ", \"from\": \"%s\", \"to\": \"%s\", \"why\": \"cast class of the op\"}", dtype_info[graph_type_at(g, graph_operand(g, v, 0))->dtype].name,
+        manifest_string(out,
+                        loc->parent && g->locs[loc->parent].name ? g->locs[loc->parent].name : "");
+        text_printf(out, ", \"from\": \"%s\", \"to\": \"%s\", \"why\": \"cast class of the op\"}",
+                    dtype_info[graph_type_at(g, graph_operand(g, v, 0))->dtype].name,
                     dtype_info[graph_type_at(g, v)->dtype].name);
     }
     text_printf(out, "%s],\n", comma[0] ? "\n  " : "");
 }
 
-void manifest_plan(Text *out, const ManifestTarget *targets, uint32_t n, const CodegenOptions *o)
-{
+void manifest_plan(Text *out, const ManifestTarget *targets, uint32_t n, const CodegenOptions *o) {
     const Plan *p = targets[0].table->plan;
     text_printf(out, "{\n  \"name\": \"%s\",\n  \"model\": ", o->name);
     manifest_string(out, o->model_path ? o->model_path : "");
@@ -175,20 +199,34 @@ void manifest_plan(Text *out, const ManifestTarget *targets, uint32_t n, const C
     manifest_string(out, o->optimizer);
     text_printf(out, ",\n  \"loss\": ");
     manifest_string(out, o->loss);
-    text_printf(out, ",\n  \"mem_limit_bytes\": %llu,\n  \"peak_bytes\": %llu,\n  \"lower_bound_bytes\": %llu,\n", (unsigned long long)o->mem_limit_bytes,
-                (unsigned long long)p->arena_bytes, (unsigned long long)p->lower_bound_bytes);
-    text_printf(out, "  \"batch\": %lld,\n  \"micro_batch\": %lld,\n  \"accumulation_steps\": %lld,\n  \"bytes\": {", (long long)p->batch, (long long)p->micro_batch,
-                (long long)p->accumulation_steps);
-    for (int c = 0; c < N_BUFFER_CLASSES; c++) text_printf(out, "%s\"%s\": %llu", c ? ", " : "", buffer_class_name[c], (unsigned long long)p->bytes[c]);
-    text_printf(out, "},\n  \"recomputed_flops\": %llu,\n  \"total_flops\": %llu,\n  \"moved_bytes\": %llu,\n  \"predicted_step_ms\": {", (unsigned long long)p->recomputed_flops,
-                (unsigned long long)p->total_flops, (unsigned long long)p->moved_bytes);
-    for (uint32_t i = 0; i < n; i++) text_printf(out, "%s\"%s\": %.6g", i ? ", " : "", targets[i].target->target, predicted_ms(&targets[i]));
+    text_printf(out,
+                ",\n  \"mem_limit_bytes\": %llu,\n  \"peak_bytes\": %llu,\n  "
+                "\"lower_bound_bytes\": %llu,\n",
+                (unsigned long long)o->mem_limit_bytes, (unsigned long long)p->arena_bytes,
+                (unsigned long long)p->lower_bound_bytes);
+    text_printf(out,
+                "  \"batch\": %lld,\n  \"micro_batch\": %lld,\n  \"accumulation_steps\": %lld,\n  "
+                "\"bytes\": {",
+                (long long)p->batch, (long long)p->micro_batch, (long long)p->accumulation_steps);
+    for (int c = 0; c < N_BUFFER_CLASSES; c++)
+        text_printf(out, "%s\"%s\": %llu", c ? ", " : "", buffer_class_name[c],
+                    (unsigned long long)p->bytes[c]);
+    text_printf(out,
+                "},\n  \"recomputed_flops\": %llu,\n  \"total_flops\": %llu,\n  \"moved_bytes\": "
+                "%llu,\n  \"predicted_step_ms\": {",
+                (unsigned long long)p->recomputed_flops, (unsigned long long)p->total_flops,
+                (unsigned long long)p->moved_bytes);
+    for (uint32_t i = 0; i < n; i++)
+        text_printf(out, "%s\"%s\": %.6g", i ? ", " : "", targets[i].target->target,
+                    predicted_ms(&targets[i]));
     text_printf(out, "},\n  \"remat\": [],\n");
     print_casts(out, targets[0].table->g);
     print_timeline(out, targets[0].table);
     text_printf(out, "  \"targets\": {");
     for (uint32_t i = 0; i < n; i++) {
-        text_printf(out, "%s\n    \"%s\": {\n      \"arena_bytes\": %llu,\n", i ? "," : "", targets[i].target->target, (unsigned long long)targets[i].table->plan->arena_bytes);
+        text_printf(out, "%s\n    \"%s\": {\n      \"arena_bytes\": %llu,\n", i ? "," : "",
+                    targets[i].target->target,
+                    (unsigned long long)targets[i].table->plan->arena_bytes);
         print_symbols(out, targets[i].table);
         print_kernels(out, &targets[i]);
         print_entries(out, targets[i].table);
@@ -197,8 +235,7 @@ void manifest_plan(Text *out, const ManifestTarget *targets, uint32_t n, const C
     text_printf(out, "\n  }\n}\n");
 }
 
-void manifest_weights(Text *out, const Graph *g, const CodegenOptions *o)
-{
+void manifest_weights(Text *out, const Graph *g, const CodegenOptions *o) {
     const char *comma = "";
     text_printf(out, "{\n  \"model\": ");
     manifest_string(out, o->model_path ? o->model_path : "");
@@ -212,9 +249,13 @@ void manifest_weights(Text *out, const Graph *g, const CodegenOptions *o)
         text_printf(out, ", \"dtype\": \"%s\", \"shape\": ", dtype_info[t->dtype].name);
         manifest_dims(out, t);
         text_printf(out, ", \"trains\": %s, \"file\": ", s->trains ? "true" : "false");
-        if (s->source.file) manifest_string(out, s->source.file);
-        else text_printf(out, "null");
-        text_printf(out, ", \"offset\": %llu, \"bytes\": %llu}", (unsigned long long)s->source.offset, (unsigned long long)(s->source.file ? s->source.bytes : type_bytes(t)));
+        if (s->source.file)
+            manifest_string(out, s->source.file);
+        else
+            text_printf(out, "null");
+        text_printf(out, ", \"offset\": %llu, \"bytes\": %llu}",
+                    (unsigned long long)s->source.offset,
+                    (unsigned long long)(s->source.file ? s->source.bytes : type_bytes(t)));
     }
     text_printf(out, "\n  ]\n}\n");
 }

@@ -1,43 +1,45 @@
 /* step_table.c - a plan becomes kernels, launches and arguments.
  *
- * Every group is lowered and printed; kernels whose text is equal but for the name are one kernel, so that equal layers cost one.
- * Arguments are byte offsets in the arena, in the order of the kernel's parameters. */
+ * Every group is lowered and printed; kernels whose text is equal but for the name are one kernel,
+ * so that equal layers cost one. Arguments are byte offsets in the arena, in the order of the
+ * kernel's parameters. */
 #include <assert.h>
 #include <string.h>
 #include "step_table.h"
 #include "target_c.h"
 
-static uint64_t text_hash(uint64_t h, const char *s)
-{
+static uint64_t text_hash(uint64_t h, const char *s) {
     for (; s && *s; s++) h = (h ^ (uint8_t)*s) * 1099511628211u;
     return h * 31 + 1;
 }
 
-static bool same_text(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
+static bool same_text(const char *a, const char *b) {
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
 
-static uint32_t kernel_slot(StepTable *t, uint64_t hash, const StepKernel *k)
-{
+static uint32_t kernel_slot(StepTable *t, uint64_t hash, const StepKernel *k) {
     uint32_t i = (uint32_t)hash & (t->cap_slots - 1);
     for (; t->slots[i]; i = (i + 1) & (t->cap_slots - 1)) {
         const StepKernel *o = &t->kernels[t->slots[i] - 1];
-        if (o->hash == hash && same_text(o->text, k->text) && same_text(o->epilogue, k->epilogue) && same_text(o->contraction, k->contraction))
+        if (o->hash == hash && same_text(o->text, k->text) && same_text(o->epilogue, k->epilogue) &&
+            same_text(o->contraction, k->contraction))
             break;
     }
     return i;
 }
 
-static void slots_grow(StepTable *t)
-{
+static void slots_grow(StepTable *t) {
     if (2 * t->n_kernels < t->cap_slots) return;
     t->cap_slots = t->cap_slots ? 2 * t->cap_slots : 256;
     t->slots = arena_alloc(t->arena, t->cap_slots * sizeof *t->slots);
-    for (uint32_t i = 0; i < t->n_kernels; i++) t->slots[kernel_slot(t, t->kernels[i].hash, &t->kernels[i])] = i + 1;
+    for (uint32_t i = 0; i < t->n_kernels; i++)
+        t->slots[kernel_slot(t, t->kernels[i].hash, &t->kernels[i])] = i + 1;
 }
 
-static uint32_t kernel_intern(StepTable *t, StepKernel k)
-{
+static uint32_t kernel_intern(StepTable *t, StepKernel k) {
     slots_grow(t);
-    k.hash = text_hash(text_hash(text_hash(14695981039346656037u, k.text), k.epilogue), k.contraction);
+    k.hash =
+        text_hash(text_hash(text_hash(14695981039346656037u, k.text), k.epilogue), k.contraction);
     uint32_t i = kernel_slot(t, k.hash, &k);
     if (t->slots[i]) {
         t->kernels[t->slots[i] - 1].n_users++;
@@ -54,32 +56,39 @@ static uint32_t kernel_intern(StepTable *t, StepKernel k)
     return t->n_kernels - 1;
 }
 
-static void print_ints(Text *out, const char *field, const int64_t *v, int n)
-{
+static void print_ints(Text *out, const char *field, const int64_t *v, int n) {
     text_printf(out, ", .%s = {", field);
     for (int i = 0; i < n; i++) text_printf(out, "%s%lld", i ? ", " : "", (long long)v[i]);
     text_printf(out, "}");
 }
 
-/* The initializer of a trainc_contraction whose raw product goes to param `d`. The library's scratch, where the plan holds some, is
- * one more argument of the launch, which the kernel's own code never sees. */
-static const char *contraction_text(const StepTable *table, const Kernel *k, int d, uint64_t scratch_bytes)
-{
+/* The initializer of a trainc_contraction whose raw product goes to param `d`. The library's
+ * scratch, where the plan holds some, is one more argument of the launch, which the kernel's own
+ * code never sees. */
+static const char *contraction_text(const StepTable *table, const Kernel *k, int d,
+                                    uint64_t scratch_bytes) {
     Text out = {.arena = table->arena};
     const Tile *t = &k->tile;
     const ConvTile *c = &k->conv;
     const uint32_t a = k->form == FORM_TILE ? t->a : c->x, b = k->form == FORM_TILE ? t->b : c->w;
     const int kind = k->form == FORM_TILE ? 0 : c->op == OP_conv ? 1 : c->op == OP_conv_dx ? 2 : 3;
-    text_printf(&out, "{.kind = %d, .a_dtype = %d, .b_dtype = %d, .d_dtype = %d, .a_arg = %u, .b_arg = %u, .d_arg = %d, .scratch_arg = %u, .scratch_bytes = %llu",
-                kind, k->params[a].dtype, k->params[b].dtype, k->params[d].dtype, a, b, d, scratch_bytes ? k->n_params : 255, (unsigned long long)scratch_bytes);
+    text_printf(&out,
+                "{.kind = %d, .a_dtype = %d, .b_dtype = %d, .d_dtype = %d, .a_arg = %u, .b_arg = "
+                "%u, .d_arg = %d, .scratch_arg = %u, .scratch_bytes = %llu",
+                kind, k->params[a].dtype, k->params[b].dtype, k->params[d].dtype, a, b, d,
+                scratch_bytes ? k->n_params : 255, (unsigned long long)scratch_bytes);
     if (k->form == FORM_TILE) {
-        text_printf(&out, ", .batch = %lld, .m = %lld, .n = %lld, .k = %lld", (long long)t->batch, (long long)t->m, (long long)t->n, (long long)t->k);
+        text_printf(&out, ", .batch = %lld, .m = %lld, .n = %lld, .k = %lld", (long long)t->batch,
+                    (long long)t->m, (long long)t->n, (long long)t->k);
         print_ints(&out, "a_strides", (const int64_t[]){t->a_batch, t->a_m, t->a_k}, 3);
         print_ints(&out, "b_strides", (const int64_t[]){t->b_batch, t->b_k, t->b_n}, 3);
         print_ints(&out, "d_strides", (const int64_t[]){t->m * t->n, t->n, 1}, 3);
-        text_printf(&out, ", .a_offset = %lld, .b_offset = %lld", (long long)t->a_offset, (long long)t->b_offset);
+        text_printf(&out, ", .a_offset = %lld, .b_offset = %lld", (long long)t->a_offset,
+                    (long long)t->b_offset);
         const uint32_t buffer = k->params[b].buffer;
-        if (table->packed[buffer - 1].k) text_printf(&out, ", .packed = 2, .packed_bytes = %llu", (unsigned long long)table->plan->buffers[buffer - 1].bytes);
+        if (table->packed[buffer - 1].k)
+            text_printf(&out, ", .packed = 2, .packed_bytes = %llu",
+                        (unsigned long long)table->plan->buffers[buffer - 1].bytes);
         text_printf(&out, "}");
         return out.s;
     }
@@ -97,32 +106,32 @@ static const char *contraction_text(const StepTable *table, const Kernel *k, int
     return out.s;
 }
 
-uint64_t step_symbol_bytes(const Graph *g, const Buffer *b)
-{
+uint64_t step_symbol_bytes(const Graph *g, const Buffer *b) {
     Symbol s;
     const bool packed = buffer_symbol(g, b, &s) && s.state && s.state->cls == STATE_PACKED;
     return packed ? b->bytes : type_bytes(&g->types[b->type]);
 }
 
 /* A copy into a packed state: the library's product that will read it says how. */
-static void print_pack(StepTable *t, const Group *group, const Kernel *k, StepKernel *s)
-{
-    const PackedBuffer *p = group->kind == GROUP_COPY && t->packed ? &t->packed[group->to - 1] : NULL;
+static void print_pack(StepTable *t, const Group *group, const Kernel *k, StepKernel *s) {
+    const PackedBuffer *p =
+        group->kind == GROUP_COPY && t->packed ? &t->packed[group->to - 1] : NULL;
     if (!p || !p->k) return;
     assert(k->n_params == 2 && !k->params[0].is_written && k->params[1].is_written);
     s->is_pack = true;
     s->contraction = contraction_text(t, p->k, target_c_library_param(t->g, p->k), 0);
 }
 
-static StepKernel kernel_print(StepTable *t, const Kernel *k, const Group *group)
-{
+static StepKernel kernel_print(StepTable *t, const Kernel *k, const Group *group) {
     StepKernel s = {.k = k, .name = k->name, .comment = k->comment};
     Kernel *bare = arena_alloc(t->arena, sizeof *bare);
     Text text = {.arena = t->arena};
     *bare = *k;
     bare->name = "@", bare->comment = NULL;
-    if (t->is_gpu) target_hip_kernel(t->g, bare, &text);
-    else target_c_kernel(t->g, bare, &text);
+    if (t->is_gpu)
+        target_hip_kernel(t->g, bare, &text);
+    else
+        target_c_kernel(t->g, bare, &text);
     s.text = text.s;
     print_pack(t, group, k, &s);
     const int d = t->is_gpu ? -1 : target_c_library_param(t->g, k);
@@ -135,23 +144,29 @@ static StepKernel kernel_print(StepTable *t, const Kernel *k, const Group *group
     return s;
 }
 
-static void add_arg(StepTable *t, const Group *group, const Param *p)
-{
+static void add_arg(StepTable *t, const Group *group, const Param *p) {
     if (t->n_args == t->cap_args) {
         uint32_t cap = t->cap_args ? 2 * t->cap_args : 256;
         t->args = arena_grow(t->arena, t->args, t->n_args * sizeof *t->args, cap * sizeof *t->args);
         t->cap_args = cap;
     }
-    StepArg a = {.scalar = p->scalar, .dtype = p->dtype, .access = (uint8_t)(p->is_read | p->is_written << 1), .value = p->value};
-    if (p->is_workspace) a.offset = group->workspace_offset, a.bytes = group->workspace_bytes;
-    else if (p->is_scalar) a.offset = (uint64_t)p->constant;
-    else a.offset = t->plan->buffers[p->buffer - 1].offset, a.bytes = (uint64_t)p->elems * dtype_info[p->dtype].bytes;
-    if (p->buffer && t->packed && t->packed[p->buffer - 1].k) a.bytes = t->plan->buffers[p->buffer - 1].bytes;
+    StepArg a = {.scalar = p->scalar,
+                 .dtype = p->dtype,
+                 .access = (uint8_t)(p->is_read | p->is_written << 1),
+                 .value = p->value};
+    if (p->is_workspace)
+        a.offset = group->workspace_offset, a.bytes = group->workspace_bytes;
+    else if (p->is_scalar)
+        a.offset = (uint64_t)p->constant;
+    else
+        a.offset = t->plan->buffers[p->buffer - 1].offset,
+        a.bytes = (uint64_t)p->elems * dtype_info[p->dtype].bytes;
+    if (p->buffer && t->packed && t->packed[p->buffer - 1].k)
+        a.bytes = t->plan->buffers[p->buffer - 1].bytes;
     t->args[t->n_args++] = a;
 }
 
-static StepLaunch add_launch(StepTable *t, uint32_t group)
-{
+static StepLaunch add_launch(StepTable *t, uint32_t group) {
     const Kernel *k = kernel_lower(t->g, t->plan, group, t->is_gpu, t->arena);
     StepLaunch l = {.group = group, .k = k, .first_arg = t->n_args, .n_args = k->n_params};
     StepKernel printed = kernel_print(t, k, &t->plan->groups[group]);
@@ -160,14 +175,14 @@ static StepLaunch add_launch(StepTable *t, uint32_t group)
     if (t->is_gpu) l.shape = target_hip_launch(k);
     for (uint32_t i = 0; i < k->n_params; i++) add_arg(t, &t->plan->groups[group], &k->params[i]);
     if (t->kernels[l.kernel].contraction && t->plan->groups[group].workspace_bytes) {
-        add_arg(t, &t->plan->groups[group], &(Param){.is_workspace = true, .is_written = true, .dtype = DT_U8});
+        add_arg(t, &t->plan->groups[group],
+                &(Param){.is_workspace = true, .is_written = true, .dtype = DT_U8});
         l.n_args++;
     }
     return l;
 }
 
-StepTable step_table_build(const Graph *g, const Plan *plan, bool is_gpu, Arena *arena)
-{
+StepTable step_table_build(const Graph *g, const Plan *plan, bool is_gpu, Arena *arena) {
     StepTable t = {.g = g, .plan = plan, .is_gpu = is_gpu, .arena = arena};
     if (!is_gpu) t.packed = step_packed(g, plan, arena);
     for (EntryKind e = 0; e < N_ENTRIES; e++) {
@@ -179,8 +194,8 @@ StepTable step_table_build(const Graph *g, const Plan *plan, bool is_gpu, Arena 
     return t;
 }
 
-void step_text_named(Text *out, const char *text, const char *name)
-{
-    for (const char *at; (at = strchr(text, '@')); text = at + 1) text_printf(out, "%.*s%s", (int)(at - text), text, name);
+void step_text_named(Text *out, const char *text, const char *name) {
+    for (const char *at; (at = strchr(text, '@')); text = at + 1)
+        text_printf(out, "%.*s%s", (int)(at - text), text, name);
     text_printf(out, "%s", text);
 }

@@ -1,26 +1,30 @@
-/* target_table.c - the rows of target.def: names, aliases, memory, and a roofline for predictions. */
+/* target_table.c - the rows of target.def: names, aliases, memory, and a roofline for predictions.
+ */
 #include <string.h>
 #include <unistd.h>
 #include "codegen.h"
 #include "step_table.h"
 
-typedef struct Target { const char *name, *canonical; uint64_t memory_bytes; double matrix_tflops, vector_tflops, gb_per_s, launch_us; } Target;
+typedef struct Target {
+    const char *name, *canonical;
+    uint64_t memory_bytes;
+    double matrix_tflops, vector_tflops, gb_per_s, launch_us;
+} Target;
 static const Target targets[] = {
-#define TARGET(name, canonical, memory, matrix, vector, gb, us) {#name, #canonical, memory, matrix, vector, gb, us},
+#define TARGET(name, canonical, memory, matrix, vector, gb, us)                                    \
+    {#name, #canonical, memory, matrix, vector, gb, us},
 #include "target.def"
 #undef TARGET
 };
 enum { N_TARGETS = sizeof targets / sizeof *targets };
 
-static const Target *target_find(const char *name)
-{
+static const Target *target_find(const char *name) {
     for (size_t i = 0; i < N_TARGETS; i++)
         if (strcmp(targets[i].name, name) == 0) return &targets[i];
     return NULL;
 }
 
-bool target_known(const char *name, const char **canonical)
-{
+bool target_known(const char *name, const char **canonical) {
     const Target *t = target_find(name);
     if (t && canonical) *canonical = t->canonical;
     return t != NULL;
@@ -28,8 +32,7 @@ bool target_known(const char *name, const char **canonical)
 
 bool target_is_gpu(const char *canonical) { return strncmp(canonical, "gfx", 3) == 0; }
 
-uint64_t target_memory_bytes(const char *name)
-{
+uint64_t target_memory_bytes(const char *name) {
     const Target *t = target_find(name);
     if (!t) return 0;
     if (t->memory_bytes) return t->memory_bytes;
@@ -37,8 +40,7 @@ uint64_t target_memory_bytes(const char *name)
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
 }
 
-double target_predict_ms(const char *name, const Kernel *k)
-{
+double target_predict_ms(const char *name, const Kernel *k) {
     const Target *t = target_find(name);
     if (!t) return 0;
     bool is_product = k->form == FORM_TILE || k->form == FORM_CONV;

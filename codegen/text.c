@@ -1,12 +1,12 @@
 /* text.c - a growing string in an arena: every generated file is one Text.
  *
- * The string is always terminated; it doubles, so appending is linear overall. Old copies stay in the arena. */
+ * The string is always terminated; it doubles, so appending is linear overall. Old copies stay in
+ * the arena. */
 #include <stdarg.h>
 #include <string.h>
 #include "kernel.h"
 
-static void text_reserve(Text *t, size_t more)
-{
+static void text_reserve(Text *t, size_t more) {
     if (t->n + more + 1 <= t->cap) return;
     size_t cap = t->cap ? t->cap : 256;
     while (cap < t->n + more + 1) cap *= 2;
@@ -14,8 +14,7 @@ static void text_reserve(Text *t, size_t more)
     t->cap = cap;
 }
 
-void text_printf(Text *t, const char *fmt, ...)
-{
+void text_printf(Text *t, const char *fmt, ...) {
     va_list args, again;
     va_start(args, fmt);
     va_copy(again, args);

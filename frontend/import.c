@@ -253,8 +253,8 @@ static void import_node(Import *im, const Onnx__NodeProto *p) {
     if (!import_inline(&n, is_open)) import_by_row(&n, is_open);
     if (is_open && !is_any_made(&n) && g->diags.n == before)
         diag_add(g, E_OP_UNSUPPORTED, g->loc, p->op_type, " in this form");
-    bool is_obstacle = g->diags.n > before &&
-                       diag_info[g->diags.items[g->diags.n - 1].code].severity == SEV_ERROR;
+    bool is_obstacle =
+        g->diags.n > before && diag_info[g->diags.items[g->diags.n - 1].code].severity == SEV_ERROR;
     if (is_obstacle) hint_behind(im);
     for (size_t i = 0; i < p->n_output; i++) scope_define(im, p->output[i], fold_value(im, out[i]));
 }

@@ -144,10 +144,9 @@ static Tensor first_elems(const Lifted *l, const TensorSource *s) {
 
 static bool is_made_from_nothing(const char *name) {
     static const char *const makers[] = {
-        "zeros",      "zeros_[0-9]*",   "ones",      "ones_[0-9]*",    "full",
-        "full_[0-9]*", "*_like",        "*_like_[0-9]*", "new_ones*",  "new_zeros*",
-        "new_full*",  "scalar_tensor*", "arange",    "arange_[0-9]*",  "eye",
-        "eye_[0-9]*", "linspace",       "linspace_[0-9]*"};
+        "zeros",  "zeros_[0-9]*",  "ones",      "ones_[0-9]*", "full",      "full_[0-9]*",
+        "*_like", "*_like_[0-9]*", "new_ones*", "new_zeros*",  "new_full*", "scalar_tensor*",
+        "arange", "arange_[0-9]*", "eye",       "eye_[0-9]*",  "linspace",  "linspace_[0-9]*"};
     for (size_t i = 0; i < sizeof makers / sizeof *makers; i++)
         if (!fnmatch(makers[i], name, 0)) return true;
     return false;

@@ -1,11 +1,13 @@
-/* ops_index.c - Gather, GatherElements, GatherND and the Scatter family become gather, take, gather_nd and scatter, put, scatter_nd.
+/* ops_index.c - Gather, GatherElements, GatherND and the Scatter family become gather, take,
+ * gather_nd and scatter, put, scatter_nd.
  *
- * Core indices are non-negative; node_index (import.h) makes ONNX's so, and GatherND's tuples are treated here the same way, with one
- * extent per component. */
+ * Core indices are non-negative; node_index (import.h) makes ONNX's so, and GatherND's tuples are
+ * treated here the same way, with one extent per component. */
 #include "import.h"
 #include <string.h>
 
-static Value with_axis(ImportNode *n, OpCode op, const Value *operands, uint32_t count, int64_t axis, int mode) {
+static Value with_axis(ImportNode *n, OpCode op, const Value *operands, uint32_t count,
+                       int64_t axis, int mode) {
     AttrField fields[] = {attr_int(A_AXIS, axis), attr_int(A_MODE, mode)};
     return graph_emit(n->g, op, operands, count, graph_attr(n->g, fields, mode < 0 ? 1 : 2), 0);
 }
@@ -21,7 +23,9 @@ static Value without_padding(ImportNode *n, Value y, Value idx, int64_t row) {
     memcpy(dims, t.dims, sizeof dims);
     dims[t.rank - 1] = 1;
     idx = build_expand(n->g, build_reshape(n->g, idx, t.rank, dims), t.rank, t.dims);
-    RuleBind binds[] = {{"a", y}, {"i", idx}, {"row", node_number(n, (DType)node_type(n, idx)->dtype, (double)row)}};
+    RuleBind binds[] = {{"a", y},
+                        {"i", idx},
+                        {"row", node_number(n, (DType)node_type(n, idx)->dtype, (double)row)}};
     return node_rule(n, "(where (eq i row) (detach a) a)", binds, 3);
 }
 
@@ -47,7 +51,8 @@ void import_gather_elements(ImportNode *n) {
 /* ---------------------------------------------------------------- tuples of indices */
 
 /* Known tuples: checked, negatives counted from the end. */
-static Value known_tuples(ImportNode *n, Value idx, const Tensor *t, const int64_t *extents, int64_t depth) {
+static Value known_tuples(ImportNode *n, Value idx, const Tensor *t, const int64_t *extents,
+                          int64_t depth) {
     int64_t elems = type_elems(&t->type);
     bool is_any_negative = false;
     int64_t *fixed = arena_alloc(n->arena, ((size_t)elems + 1) * sizeof *fixed);
@@ -56,10 +61,13 @@ static Value known_tuples(ImportNode *n, Value idx, const Tensor *t, const int64
         is_any_negative |= at < 0;
         fixed[i] = at < 0 ? at + extent : at;
         if (fixed[i] >= 0 && fixed[i] < extent) continue;
-        node_fail_shapes(n, "index %lld is outside an axis of %lld", (long long)at, (long long)extent);
+        node_fail_shapes(n, "index %lld is outside an axis of %lld", (long long)at,
+                         (long long)extent);
         return 0;
     }
-    return is_any_negative ? build_const(n->g, graph_type_of(n->g, DT_I64, t->type.rank, t->type.dims), fixed) : idx;
+    return is_any_negative
+               ? build_const(n->g, graph_type_of(n->g, DT_I64, t->type.rank, t->type.dims), fixed)
+               : idx;
 }
 
 static Value index_tuples(ImportNode *n, Value idx, int64_t batch) {
@@ -76,7 +84,8 @@ static Value index_tuples(ImportNode *n, Value idx, int64_t batch) {
     return node_rule(n, "(where (lt a 0) (add a b) a)", binds, 2);
 }
 
-static Value with_batch(ImportNode *n, OpCode op, const Value *operands, uint32_t count, int64_t batch, int mode) {
+static Value with_batch(ImportNode *n, OpCode op, const Value *operands, uint32_t count,
+                        int64_t batch, int mode) {
     AttrField fields[] = {attr_int(A_BATCH, batch), attr_int(A_MODE, mode)};
     return graph_emit(n->g, op, operands, count, graph_attr(n->g, fields, mode < 0 ? 1 : 2), 0);
 }
@@ -90,8 +99,14 @@ void import_gather_nd(ImportNode *n) {
 /* ---------------------------------------------------------------- scatter */
 
 static bool scatter_mode(ImportNode *n, int *mode) {
-    static const struct { const char *name; ScatterMode mode; } modes[] = {
-        {"none", SCATTER_SET}, {"add", SCATTER_ADD}, {"mul", SCATTER_MUL}, {"min", SCATTER_MIN}, {"max", SCATTER_MAX}};
+    static const struct {
+        const char *name;
+        ScatterMode mode;
+    } modes[] = {{"none", SCATTER_SET},
+                 {"add", SCATTER_ADD},
+                 {"mul", SCATTER_MUL},
+                 {"min", SCATTER_MIN},
+                 {"max", SCATTER_MAX}};
     const char *name = node_string(n, "reduction", "none");
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (!strcmp(modes[i].name, name)) {

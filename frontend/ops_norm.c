@@ -1,7 +1,9 @@
-/* ops_norm.c - normalisations with statistics over batch, plane or group: BatchNormalization in every version and form,
- * InstanceNormalization, GroupNormalization, LRN, LpNormalization, MeanVarianceNormalization.
+/* ops_norm.c - normalisations with statistics over batch, plane or group: BatchNormalization in
+ * every version and form, InstanceNormalization, GroupNormalization, LRN, LpNormalization,
+ * MeanVarianceNormalization.
  *
- * Statistics are two-pass: mean, then the mean of squared differences. LayerNormalization and RMSNormalization stand in ops_nn.c. */
+ * Statistics are two-pass: mean, then the mean of squared differences. LayerNormalization and
+ * RMSNormalization stand in ops_nn.c. */
 #include "import.h"
 
 /* [C] or [C,1..] -> [1,C,1..] of the given rank */
@@ -19,7 +21,11 @@ static Value affine(ImportNode *n, Value x, Value scale, Value bias) {
 
 static Value normalise(ImportNode *n, Value x, Value mean, Value var, double eps) {
     return node_rule(n, "(mul (sub x m) (rsqrt (add v e)))",
-        (RuleBind[]){{"x", x}, {"m", mean}, {"v", var}, {"e", node_number(n, (DType)node_type(n, var)->dtype, eps)}}, 4);
+                     (RuleBind[]){{"x", x},
+                                  {"m", mean},
+                                  {"v", var},
+                                  {"e", node_number(n, (DType)node_type(n, var)->dtype, eps)}},
+                     4);
 }
 
 static Value variance(ImportNode *n, Value x, Value mean, const int64_t *axes, uint32_t n_axes) {
@@ -35,15 +41,20 @@ static Value flat(ImportNode *n, Value v) {
 
 static Value blend(ImportNode *n, Value running, Value now, double keep, double factor) {
     DType dt = (DType)node_type(n, running)->dtype;
-    return node_rule(n, "(add (mul r k) (mul b f))", (RuleBind[]){{"r", running}, {"k", node_number(n, dt, keep)}, {"b", build_cast(n->g, now, dt)},
-        {"f", node_number(n, dt, (1 - keep) * factor)}}, 4);
+    return node_rule(n, "(add (mul r k) (mul b f))",
+                     (RuleBind[]){{"r", running},
+                                  {"k", node_number(n, dt, keep)},
+                                  {"b", build_cast(n->g, now, dt)},
+                                  {"f", node_number(n, dt, (1 - keep) * factor)}},
+                     4);
 }
 
 static void update_running(ImportNode *n, Value mean, Value var, int64_t count) {
     double keep = node_float(n, "momentum", 0.9f);
     bool unbiased = node_unbiased_variance(n) && count > 1;
     Value new_mean = blend(n, node_in(n, 3), flat(n, mean), keep, 1);
-    Value new_var = blend(n, node_in(n, 4), flat(n, var), keep, unbiased ? (double)count / (double)(count - 1) : 1);
+    Value new_var = blend(n, node_in(n, 4), flat(n, var), keep,
+                          unbiased ? (double)count / (double)(count - 1) : 1);
     node_update(n, node_in(n, 3), new_mean);
     node_update(n, node_in(n, 4), new_var);
     if (n->n_out > 1) n->out[1] = new_mean;
@@ -97,7 +108,8 @@ static uint32_t spatial_axes(uint32_t rank, uint32_t first, int64_t *axes) {
     return n_axes;
 }
 
-static Value normalise_over(ImportNode *n, Value x, const int64_t *axes, uint32_t n_axes, double eps) {
+static Value normalise_over(ImportNode *n, Value x, const int64_t *axes, uint32_t n_axes,
+                            double eps) {
     Value mean = build_mean(n->g, x, axes, n_axes);
     return normalise(n, x, mean, variance(n, x, mean, axes, n_axes), eps);
 }
@@ -114,7 +126,8 @@ void import_instance_norm(ImportNode *n) {
 static Value per_channel(ImportNode *n, Value v, int64_t channels) {
     int64_t have = type_elems(node_type(n, v));
     if (have == channels) return v;
-    Value wide = build_expand(n->g, build_reshape(n->g, v, 2, (int64_t[]){have, 1}), 2, (int64_t[]){have, channels / have});
+    Value wide = build_expand(n->g, build_reshape(n->g, v, 2, (int64_t[]){have, 1}), 2,
+                              (int64_t[]){have, channels / have});
     return build_reshape(n->g, wide, 1, &channels);
 }
 
@@ -130,7 +143,9 @@ void import_group_norm(ImportNode *n) {
     Value rows = build_reshape(n->g, x, 3, (int64_t[]){t.dims[0], groups, size});
     Value y = normalise_over(n, rows, (int64_t[]){2}, 1, node_float(n, "epsilon", 1e-5f));
     y = build_reshape(n->g, y, t.rank, t.dims);
-    if (y) n->out[0] = affine(n, y, per_channel(n, node_in(n, 1), t.dims[1]), per_channel(n, node_in(n, 2), t.dims[1]));
+    if (y)
+        n->out[0] = affine(n, y, per_channel(n, node_in(n, 1), t.dims[1]),
+                           per_channel(n, node_in(n, 2), t.dims[1]));
 }
 
 void import_mean_variance_norm(ImportNode *n) {
@@ -138,7 +153,8 @@ void import_mean_variance_norm(ImportNode *n) {
     const int64_t *given = node_ints(n, "axes", &n_axes), standard[] = {0, 2, 3};
     int64_t axes[MAX_RANK];
     if (!given) given = standard, n_axes = 3;
-    if (node_axes(n, given, n_axes, node_type(n, node_in(n, 0))->rank, axes)) n->out[0] = normalise_over(n, node_in(n, 0), axes, n_axes, 1e-9);
+    if (node_axes(n, given, n_axes, node_type(n, node_in(n, 0))->rank, axes))
+        n->out[0] = normalise_over(n, node_in(n, 0), axes, n_axes, 1e-9);
 }
 
 void import_lp_norm(ImportNode *n) {
@@ -147,7 +163,8 @@ void import_lp_norm(ImportNode *n) {
     if (!node_axis(n, node_int(n, "axis", -1), node_type(n, x)->rank, &axis)) return;
     Value size = p == 1 ? build_unary(n->g, OP_abs, x) : build_binary(n->g, OP_mul, x, x);
     size = build_reduce(n->g, OP_sum, size, &axis, 1);
-    size = node_rule(n, "(where (eq s 0) 1 s)", (RuleBind[]){{"s", size}}, 1); /* a line of zeros stays zeros */
+    size = node_rule(n, "(where (eq s 0) 1 s)", (RuleBind[]){{"s", size}},
+                     1); /* a line of zeros stays zeros */
     if (p != 1) size = build_unary(n->g, OP_sqrt, size);
     n->out[0] = build_binary(n->g, OP_div, x, size);
 }
@@ -162,14 +179,27 @@ void import_lrn(ImportNode *n) {
         return;
     }
     int64_t plane = t.dims[0] && t.dims[1] ? type_elems(&t) / (t.dims[0] * t.dims[1]) : 0;
-    Value sq = build_reshape(n->g, build_binary(n->g, OP_mul, x, x), 3, (int64_t[]){t.dims[0], t.dims[1], plane});
+    Value sq = build_reshape(n->g, build_binary(n->g, OP_mul, x, x), 3,
+                             (int64_t[]){t.dims[0], t.dims[1], plane});
     Value turned = build_transpose(n->g, sq, (int64_t[]){0, 2, 1});
-    AttrId a = graph_attr(n->g, (AttrField[]){attr_ints(A_KERNEL, &size, 1), attr_ints(A_STRIDES, &one, 1), attr_ints(A_DILATIONS, &one, 1),
-        attr_ints(A_LOW, &low, 1), attr_ints(A_HIGH, &high, 1), attr_float(A_VALUE, 0)}, 6);
-    Value sum = build_reduce(n->g, OP_sum, graph_emit(n->g, OP_window, &turned, 1, a, 0), (int64_t[]){3}, 1);
-    sum = build_transpose(n->g, build_reshape(n->g, sum, 3, (int64_t[]){t.dims[0], plane, t.dims[1]}), (int64_t[]){0, 2, 1});
+    AttrId a =
+        graph_attr(n->g,
+                   (AttrField[]){attr_ints(A_KERNEL, &size, 1), attr_ints(A_STRIDES, &one, 1),
+                                 attr_ints(A_DILATIONS, &one, 1), attr_ints(A_LOW, &low, 1),
+                                 attr_ints(A_HIGH, &high, 1), attr_float(A_VALUE, 0)},
+                   6);
+    Value sum = build_reduce(n->g, OP_sum, graph_emit(n->g, OP_window, &turned, 1, a, 0),
+                             (int64_t[]){3}, 1);
+    sum =
+        build_transpose(n->g, build_reshape(n->g, sum, 3, (int64_t[]){t.dims[0], plane, t.dims[1]}),
+                        (int64_t[]){0, 2, 1});
     DType dt = (DType)t.dtype;
-    n->out[0] = node_rule(n, "(div x (pow (add k (mul f s)) p))", (RuleBind[]){{"x", x}, {"k", node_number(n, dt, node_float(n, "bias", 1))},
-        {"f", node_number(n, dt, node_float(n, "alpha", 1e-4f) / (double)size)}, {"s", build_reshape(n->g, sum, t.rank, t.dims)},
-        {"p", node_number(n, dt, node_float(n, "beta", 0.75f))}}, 5);
+    n->out[0] = node_rule(
+        n, "(div x (pow (add k (mul f s)) p))",
+        (RuleBind[]){{"x", x},
+                     {"k", node_number(n, dt, node_float(n, "bias", 1))},
+                     {"f", node_number(n, dt, node_float(n, "alpha", 1e-4f) / (double)size)},
+                     {"s", build_reshape(n->g, sum, t.rank, t.dims)},
+                     {"p", node_number(n, dt, node_float(n, "beta", 0.75f))}},
+        5);
 }

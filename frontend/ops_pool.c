@@ -1,6 +1,7 @@
 /* ops_pool.c - MaxPool, AveragePool, LpPool, their global forms: reductions over a window view.
  *
- * MaxPool takes the first of equal elements, and its gradient goes there alone, as in PyTorch: y = sum(where(tap == argmax, window, 0)). */
+ * MaxPool takes the first of equal elements, and its gradient goes there alone, as in PyTorch: y =
+ * sum(where(tap == argmax, window, 0)). */
 #include "ops_window.h"
 #include <math.h>
 
@@ -17,7 +18,8 @@ static Value is_first_max(Graph *g, Value taps) {
     if (!taps) return 0;
     Type t = *graph_type_at(g, taps);
     int64_t axis = t.rank - 1;
-    Value best = graph_emit(g, OP_argmax, &taps, 1, graph_attr(g, (AttrField[]){attr_int(A_AXIS, axis)}, 1), 0);
+    Value best = graph_emit(g, OP_argmax, &taps, 1,
+                            graph_attr(g, (AttrField[]){attr_int(A_AXIS, axis)}, 1), 0);
     t.dtype = DT_I64;
     return build_binary(g, OP_eq, build_iota(g, graph_type(g, t), axis), best);
 }
@@ -25,7 +27,8 @@ static Value is_first_max(Graph *g, Value taps) {
 static Value pick(Graph *g, Value mask, Value taps) {
     if (!mask || !taps) return 0;
     Value zero = build_splat(g, graph_node(g, taps)->type, 0);
-    return drop_last(g, last_axis(g, OP_sum, build_map(g, OP_where, (Value[]){mask, taps, zero}, 3)));
+    return drop_last(g,
+                     last_axis(g, OP_sum, build_map(g, OP_where, (Value[]){mask, taps, zero}, 3)));
 }
 
 static bool read_kernel(ImportNode *n, Window *w) {
@@ -39,7 +42,8 @@ static bool read_kernel(ImportNode *n, Window *w) {
     return window_read(n, node_in(n, 0), kernel, w);
 }
 
-/* MaxPool's second output: the place of the maximum in the flattened tensor (storage_order 1: column-major planes). */
+/* MaxPool's second output: the place of the maximum in the flattened tensor (storage_order 1:
+ * column-major planes). */
 static Value max_places(ImportNode *n, const Window *w, Value mask) {
     Graph *g = n->g;
     Type t = *node_type(n, node_in(n, 0));
@@ -54,7 +58,9 @@ static Value max_places(ImportNode *n, const Window *w, Value mask) {
     TypeId type = graph_type(g, t);
     Value place = build_splat(g, type, 0);
     for (uint32_t i = 0; i < t.rank; i++)
-        place = build_binary(g, OP_add, place, build_binary(g, OP_mul, build_iota(g, type, i), build_splat(g, type, (double)stride[i])));
+        place = build_binary(g, OP_add, place,
+                             build_binary(g, OP_mul, build_iota(g, type, i),
+                                          build_splat(g, type, (double)stride[i])));
     return pick(g, mask, window_view(g, place, w, 0));
 }
 
@@ -69,11 +75,13 @@ void import_max_pool(ImportNode *n) {
     if (n->n_out > 1 && node_wants(n, 1)) n->out[1] = max_places(n, &w, mask);
 }
 
-/* How many taps of window o along axis i count: those inside the input, or inside the input and its stated padding. */
+/* How many taps of window o along axis i count: those inside the input, or inside the input and its
+ * stated padding. */
 static int64_t tap_count(const Window *w, uint32_t i, int64_t o, bool with_pad) {
     int64_t count = 0, at = o * w->strides[i] - w->low[i];
     int64_t from = with_pad ? -w->low[i] : 0, to = w->in[i] + (with_pad ? w->stated_high[i] : 0);
-    for (int64_t k = 0; k < w->kernel[i]; k++, at += w->dilations[i]) count += at >= from && at < to;
+    for (int64_t k = 0; k < w->kernel[i]; k++, at += w->dilations[i])
+        count += at >= from && at < to;
     return count;
 }
 
@@ -97,21 +105,24 @@ void import_average_pool(ImportNode *n) {
     if (!read_kernel(n, &w)) return;
     Value sum = drop_last(n->g, last_axis(n->g, OP_sum, window_view(n->g, node_in(n, 0), &w, 0)));
     if (!sum) return;
-    Value counts = inverse_counts(n, &w, (DType)node_type(n, sum)->dtype, node_int(n, "count_include_pad", 0) != 0);
+    Value counts = inverse_counts(n, &w, (DType)node_type(n, sum)->dtype,
+                                  node_int(n, "count_include_pad", 0) != 0);
     n->out[0] = build_binary(n->g, OP_div, sum, counts);
 }
 
 static Value norm_of(ImportNode *n, Value taps, int64_t p) {
     if (!taps) return 0;
     DType dt = (DType)node_type(n, taps)->dtype;
-    Value powers = build_binary(n->g, OP_pow, build_unary(n->g, OP_abs, taps), node_number(n, dt, (double)p));
+    Value powers =
+        build_binary(n->g, OP_pow, build_unary(n->g, OP_abs, taps), node_number(n, dt, (double)p));
     Value sum = drop_last(n->g, last_axis(n->g, OP_sum, powers));
     return sum ? build_binary(n->g, OP_pow, sum, node_number(n, dt, 1.0 / (double)p)) : 0;
 }
 
 void import_lp_pool(ImportNode *n) {
     Window w;
-    if (read_kernel(n, &w)) n->out[0] = norm_of(n, window_view(n->g, node_in(n, 0), &w, 0), node_int(n, "p", 2));
+    if (read_kernel(n, &w))
+        n->out[0] = norm_of(n, window_view(n->g, node_in(n, 0), &w, 0), node_int(n, "p", 2));
 }
 
 /* x[N,C,s..] -> [N,C,1..,K] */
@@ -134,7 +145,11 @@ void import_global_max_pool(ImportNode *n) {
 
 void import_global_average_pool(ImportNode *n) {
     Value taps = whole_plane(n);
-    if (taps) n->out[0] = drop_last(n->g, build_mean(n->g, taps, (int64_t[]){node_type(n, taps)->rank - 1}, 1));
+    if (taps)
+        n->out[0] =
+            drop_last(n->g, build_mean(n->g, taps, (int64_t[]){node_type(n, taps)->rank - 1}, 1));
 }
 
-void import_global_lp_pool(ImportNode *n) { n->out[0] = norm_of(n, whole_plane(n), node_int(n, "p", 2)); }
+void import_global_lp_pool(ImportNode *n) {
+    n->out[0] = norm_of(n, whole_plane(n), node_int(n, "p", 2));
+}

@@ -1,8 +1,9 @@
 /* ops_resize.c - Resize and Upsample of every version, DepthToSpace, SpaceToDepth.
  *
- * Interpolation is separable: along each axis the result is a sum of taps, gather(x, index_t) * weight_t with constant indices and weights
- * (one tap for nearest, two for linear, four for cubic, Keys' kernel), so the gradient is the gathers' own. An integral nearest upscale
- * in steps of whole pixels becomes an expand instead. Coordinates follow the ONNX operator's text for each
+ * Interpolation is separable: along each axis the result is a sum of taps, gather(x, index_t) *
+ * weight_t with constant indices and weights (one tap for nearest, two for linear, four for cubic,
+ * Keys' kernel), so the gradient is the gathers' own. An integral nearest upscale in steps of whole
+ * pixels becomes an expand instead. Coordinates follow the ONNX operator's text for each
  * coordinate_transformation_mode. */
 #include "import.h"
 #include <math.h>
@@ -13,20 +14,27 @@ typedef struct Resize {
     const char *mode, *coordinates, *rounding;
     double cubic_a;
     bool exclude_outside;
-    double outside;                     /* extrapolation_value */
+    double outside; /* extrapolation_value */
 } Resize;
-typedef struct AxisMap { int64_t in, out; double scale, roi_from, roi_to; } AxisMap;
+typedef struct AxisMap {
+    int64_t in, out;
+    double scale, roi_from, roi_to;
+} AxisMap;
 
 static double source_coordinate(const Resize *r, const AxisMap *m, int64_t o) {
     double x = (double)o, in = (double)m->in, out = m->scale * in;
     if (!strcmp(r->coordinates, "half_pixel")) return (x + 0.5) / m->scale - 0.5;
-    if (!strcmp(r->coordinates, "pytorch_half_pixel")) return m->out > 1 ? (x + 0.5) / m->scale - 0.5 : 0;
-    if (!strcmp(r->coordinates, "align_corners")) return m->out > 1 ? x * (in - 1) / ((double)m->out - 1) : 0;
+    if (!strcmp(r->coordinates, "pytorch_half_pixel"))
+        return m->out > 1 ? (x + 0.5) / m->scale - 0.5 : 0;
+    if (!strcmp(r->coordinates, "align_corners"))
+        return m->out > 1 ? x * (in - 1) / ((double)m->out - 1) : 0;
     if (!strcmp(r->coordinates, "asymmetric")) return x / m->scale;
-    if (!strcmp(r->coordinates, "half_pixel_symmetric")) return in / 2 * (1 - (double)m->out / out) + (x + 0.5) / m->scale - 0.5;
+    if (!strcmp(r->coordinates, "half_pixel_symmetric"))
+        return in / 2 * (1 - (double)m->out / out) + (x + 0.5) / m->scale - 0.5;
     if (!strcmp(r->coordinates, "tf_half_pixel_for_nn")) return (x + 0.5) / m->scale;
     if (!strcmp(r->coordinates, "tf_crop_and_resize"))
-        return m->out > 1 ? m->roi_from * (in - 1) + x * (m->roi_to - m->roi_from) * (in - 1) / ((double)m->out - 1)
+        return m->out > 1 ? m->roi_from * (in - 1) +
+                                x * (m->roi_to - m->roi_from) * (in - 1) / ((double)m->out - 1)
                           : 0.5 * (m->roi_from + m->roi_to) * (in - 1);
     return NAN;
 }
@@ -44,16 +52,23 @@ static double keys(double a, double d) {
     return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
 }
 
-static uint32_t tap_number(const Resize *r) { return !strcmp(r->mode, "nearest") ? 1 : !strcmp(r->mode, "linear") ? 2 : 4; }
+static uint32_t tap_number(const Resize *r) {
+    return !strcmp(r->mode, "nearest") ? 1 : !strcmp(r->mode, "linear") ? 2 : 4;
+}
 
 /* The taps of output o: unclamped indices and weights. */
 static void taps_at(const Resize *r, double x, double *index, double *weight) {
     double base = floor(x);
     switch (tap_number(r)) {
-    case 1: index[0] = nearest(r, x), weight[0] = 1; break;
-    case 2: index[0] = base, index[1] = base + 1, weight[1] = x - base, weight[0] = 1 - weight[1]; break;
+    case 1:
+        index[0] = nearest(r, x), weight[0] = 1;
+        break;
+    case 2:
+        index[0] = base, index[1] = base + 1, weight[1] = x - base, weight[0] = 1 - weight[1];
+        break;
     default:
-        for (int t = 0; t < 4; t++) index[t] = base - 1 + t, weight[t] = keys(r->cubic_a, x - index[t]);
+        for (int t = 0; t < 4; t++)
+            index[t] = base - 1 + t, weight[t] = keys(r->cubic_a, x - index[t]);
     }
 }
 
@@ -66,7 +81,9 @@ static void exclude(const AxisMap *m, const double *index, double *weight, uint3
     for (uint32_t t = 0; t < taps && total != 0; t++) weight[t] /= total;
 }
 
-static int64_t clamp_index(double x, int64_t n) { return x < 0 ? 0 : x > (double)(n - 1) ? n - 1 : (int64_t)x; }
+static int64_t clamp_index(double x, int64_t n) {
+    return x < 0 ? 0 : x > (double)(n - 1) ? n - 1 : (int64_t)x;
+}
 
 /* One gather per tap along the axis, weighted and added. */
 static Value resize_axis(const Resize *r, Value x, uint32_t axis, const AxisMap *m) {
@@ -75,7 +92,8 @@ static Value resize_axis(const Resize *r, Value x, uint32_t axis, const AxisMap 
     const Type t = *graph_type_at(g, x);
     size_t n = (size_t)m->out;
     int64_t *index = arena_alloc(r->n->arena, sizeof(int64_t) * n * taps);
-    float *weight = arena_alloc(r->n->arena, sizeof(float) * n * taps), *out = arena_alloc(r->n->arena, sizeof(float) * n);
+    float *weight = arena_alloc(r->n->arena, sizeof(float) * n * taps),
+          *out = arena_alloc(r->n->arena, sizeof(float) * n);
     bool crops = !strcmp(r->coordinates, "tf_crop_and_resize"), any_outside = false;
     for (int64_t o = 0; o < m->out; o++) {
         double at[4], w[4], c = source_coordinate(r, m, o);
@@ -94,11 +112,14 @@ static Value resize_axis(const Resize *r, Value x, uint32_t axis, const AxisMap 
     Value sum = 0;
     for (uint32_t k = 0; k < taps; k++) {
         Value part = build_gather(g, x, build_ints(g, index + k * n, (uint32_t)n), axis);
-        if (taps > 1 || any_outside) part = build_binary(g, OP_mul, part, build_cast(g, build_const(g, wt, weight + k * n), (DType)t.dtype));
+        if (taps > 1 || any_outside)
+            part = build_binary(g, OP_mul, part,
+                                build_cast(g, build_const(g, wt, weight + k * n), (DType)t.dtype));
         sum = k ? build_binary(g, OP_add, sum, part) : part;
     }
     if (!any_outside) return sum;
-    Value add = build_binary(g, OP_mul, build_cast(g, build_const(g, wt, out), (DType)t.dtype), node_number(r->n, (DType)t.dtype, r->outside));
+    Value add = build_binary(g, OP_mul, build_cast(g, build_const(g, wt, out), (DType)t.dtype),
+                             node_number(r->n, (DType)t.dtype, r->outside));
     return build_binary(g, OP_add, sum, add);
 }
 
@@ -106,7 +127,8 @@ static Value resize_axis(const Resize *r, Value x, uint32_t axis, const AxisMap 
 static bool repeats(const Resize *r, const AxisMap *m) {
     if (strcmp(r->mode, "nearest") || !m->in || m->out % m->in) return false;
     for (int64_t o = 0; o < m->out; o++)
-        if (clamp_index(nearest(r, source_coordinate(r, m, o)), m->in) != o / (m->out / m->in)) return false;
+        if (clamp_index(nearest(r, source_coordinate(r, m, o)), m->in) != o / (m->out / m->in))
+            return false;
     return true;
 }
 
@@ -128,20 +150,30 @@ static Value repeat_axis(Graph *g, Value x, uint32_t axis, int64_t factor) {
 /* ---- what the node asks for ---- */
 
 static bool read_modes(ImportNode *n, Resize *r) {
-    *r = (Resize){.n = n, .mode = node_string(n, "mode", "nearest"), .cubic_a = node_float(n, "cubic_coeff_a", -0.75),
-        .coordinates = node_string(n, "coordinate_transformation_mode", n->opset < 11 ? "asymmetric" : "half_pixel"),
+    *r = (Resize){
+        .n = n,
+        .mode = node_string(n, "mode", "nearest"),
+        .cubic_a = node_float(n, "cubic_coeff_a", -0.75),
+        .coordinates = node_string(n, "coordinate_transformation_mode",
+                                   n->opset < 11 ? "asymmetric" : "half_pixel"),
         .rounding = node_string(n, "nearest_mode", n->opset < 11 ? "floor" : "round_prefer_floor"),
-        .exclude_outside = node_int(n, "exclude_outside", 0) != 0, .outside = node_float(n, "extrapolation_value", 0)};
+        .exclude_outside = node_int(n, "exclude_outside", 0) != 0,
+        .outside = node_float(n, "extrapolation_value", 0)};
     if (!strcmp(r->mode, "bilinear")) r->mode = "linear";
-    if (strcmp(r->mode, "nearest") && strcmp(r->mode, "linear") && strcmp(r->mode, "cubic")) node_fail(n, "mode", "%s is unknown", r->mode);
-    else if (isnan(source_coordinate(r, &(AxisMap){1, 1, 1, 0, 1}, 0))) node_fail(n, "coordinate_transformation_mode", "%s is unknown", r->coordinates);
-    else if (node_int(n, "antialias", 0)) node_fail(n, "antialias", "antialiased resizing is not supported");
-    else return true;
+    if (strcmp(r->mode, "nearest") && strcmp(r->mode, "linear") && strcmp(r->mode, "cubic"))
+        node_fail(n, "mode", "%s is unknown", r->mode);
+    else if (isnan(source_coordinate(r, &(AxisMap){1, 1, 1, 0, 1}, 0)))
+        node_fail(n, "coordinate_transformation_mode", "%s is unknown", r->coordinates);
+    else if (node_int(n, "antialias", 0))
+        node_fail(n, "antialias", "antialiased resizing is not supported");
+    else
+        return true;
     return false;
 }
 
 /* scales or sizes for the axes given; the others stay as they are */
-static bool fill_maps(ImportNode *n, const double *scales, uint32_t n_scales, const int64_t *sizes, uint32_t n_sizes, AxisMap *maps) {
+static bool fill_maps(ImportNode *n, const double *scales, uint32_t n_scales, const int64_t *sizes,
+                      uint32_t n_sizes, AxisMap *maps) {
     const Type *t = node_type(n, node_in(n, 0));
     uint32_t n_axes, given = n_scales ? n_scales : n_sizes;
     const int64_t *axes = node_ints(n, "axes", &n_axes);
@@ -180,7 +212,8 @@ static void read_roi(ImportNode *n, uint32_t input, AxisMap *maps, uint32_t rank
     }
 }
 
-static void resize(ImportNode *n, const double *scales, uint32_t n_scales, const int64_t *sizes, uint32_t n_sizes, uint32_t roi_input) {
+static void resize(ImportNode *n, const double *scales, uint32_t n_scales, const int64_t *sizes,
+                   uint32_t n_sizes, uint32_t roi_input) {
     Resize r;
     Value x = node_in(n, 0);
     Type t = *node_type(n, x);
@@ -189,9 +222,11 @@ static void resize(ImportNode *n, const double *scales, uint32_t n_scales, const
     if (!read_modes(n, &r) || !fill_maps(n, scales, n_scales, sizes, n_sizes, maps)) return;
     if (roi_input) read_roi(n, roi_input, maps, t.rank);
     for (uint32_t i = 0; i < t.rank; i++) {
-        bool identity = maps[i].in == maps[i].out && maps[i].scale == 1 && maps[i].roi_from == 0 && maps[i].roi_to == 1;
+        bool identity = maps[i].in == maps[i].out && maps[i].scale == 1 && maps[i].roi_from == 0 &&
+                        maps[i].roi_to == 1;
         if (identity) continue;
-        x = repeats(&r, &maps[i]) ? repeat_axis(n->g, x, i, maps[i].out / maps[i].in) : resize_axis(&r, x, i, &maps[i]);
+        x = repeats(&r, &maps[i]) ? repeat_axis(n->g, x, i, maps[i].out / maps[i].in)
+                                  : resize_axis(&r, x, i, &maps[i]);
     }
     n->out[0] = x;
 }
@@ -223,7 +258,9 @@ void import_upsample(ImportNode *n) {
 static bool block_of(ImportNode *n, int64_t *b, int64_t divisor_power) {
     const Type *t = node_type(n, node_in(n, 0));
     *b = node_int(n, "blocksize", 0);
-    bool ok = t->rank == 4 && *b > 0 && (divisor_power ? t->dims[1] % (*b * *b) == 0 : t->dims[2] % *b == 0 && t->dims[3] % *b == 0);
+    bool ok = t->rank == 4 && *b > 0 &&
+              (divisor_power ? t->dims[1] % (*b * *b) == 0
+                             : t->dims[2] % *b == 0 && t->dims[3] % *b == 0);
     if (!ok) node_fail(n, "blocksize", "%lld does not divide [N, C, H, W]", (long long)*b);
     return ok;
 }
@@ -234,8 +271,11 @@ void import_depth_to_space(ImportNode *n) {
     const Type t = *node_type(n, node_in(n, 0));
     int64_t c = t.dims[1] / (b * b), h = t.dims[2], w = t.dims[3];
     bool crd = !strcmp(node_string(n, "mode", "DCR"), "CRD");
-    Value v = build_reshape(n->g, node_in(n, 0), 6, crd ? (int64_t[]){t.dims[0], c, b, b, h, w} : (int64_t[]){t.dims[0], b, b, c, h, w});
-    v = build_transpose(n->g, v, crd ? (int64_t[]){0, 1, 4, 2, 5, 3} : (int64_t[]){0, 3, 4, 1, 5, 2});
+    Value v = build_reshape(n->g, node_in(n, 0), 6,
+                            crd ? (int64_t[]){t.dims[0], c, b, b, h, w}
+                                : (int64_t[]){t.dims[0], b, b, c, h, w});
+    v = build_transpose(n->g, v,
+                        crd ? (int64_t[]){0, 1, 4, 2, 5, 3} : (int64_t[]){0, 3, 4, 1, 5, 2});
     n->out[0] = build_reshape(n->g, v, 4, (int64_t[]){t.dims[0], c, h * b, w * b});
 }
 

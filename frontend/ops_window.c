@@ -1,11 +1,13 @@
 /* ops_window.c - reads strides, dilations, pads, auto_pad and ceil_mode into one struct.
  *
- * Output extent: floor((in + low + high - span) / stride) + 1 with span = (kernel - 1) * dilation + 1; ceil_mode rounds up, but the last
- * window must begin inside the input or its low padding (PyTorch's rule, ONNX's since opset 19). Pads may then grow at the high end. */
+ * Output extent: floor((in + low + high - span) / stride) + 1 with span = (kernel - 1) * dilation +
+ * 1; ceil_mode rounds up, but the last window must begin inside the input or its low padding
+ * (PyTorch's rule, ONNX's since opset 19). Pads may then grow at the high end. */
 #include "ops_window.h"
 #include <string.h>
 
-static bool read_list(ImportNode *n, const char *name, uint32_t want, int64_t otherwise, int64_t *out) {
+static bool read_list(ImportNode *n, const char *name, uint32_t want, int64_t otherwise,
+                      int64_t *out) {
     uint32_t have;
     const int64_t *list = node_ints(n, name, &have);
     if (list && have != want) {
@@ -41,11 +43,13 @@ static bool read_pads(ImportNode *n, Window *w) {
 }
 
 static bool out_extent(ImportNode *n, Window *w, uint32_t i, bool ceil_mode) {
-    int64_t span = (w->kernel[i] - 1) * w->dilations[i] + 1, room = w->in[i] + w->low[i] + w->high[i] - span;
+    int64_t span = (w->kernel[i] - 1) * w->dilations[i] + 1,
+            room = w->in[i] + w->low[i] + w->high[i] - span;
     w->stated_high[i] = w->high[i];
     if (room < 0) {
-        node_fail_shapes(n, "a window of %lld over %lld elements (padding %lld and %lld)", (long long)span, (long long)w->in[i],
-            (long long)w->low[i], (long long)w->high[i]);
+        node_fail_shapes(n, "a window of %lld over %lld elements (padding %lld and %lld)",
+                         (long long)span, (long long)w->in[i], (long long)w->low[i],
+                         (long long)w->high[i]);
         return false;
     }
     w->out[i] = room / w->strides[i] + 1;
@@ -63,7 +67,9 @@ bool window_read(ImportNode *n, Value x, const int64_t *kernel, Window *w) {
         node_fail_shapes(n, "[N, C, spatial...] is wanted, the rank is %u", t->rank);
         return false;
     }
-    if (!read_list(n, "strides", w->rank, 1, w->strides) || !read_list(n, "dilations", w->rank, 1, w->dilations)) return false;
+    if (!read_list(n, "strides", w->rank, 1, w->strides) ||
+        !read_list(n, "dilations", w->rank, 1, w->dilations))
+        return false;
     for (uint32_t i = 0; i < w->rank; i++) {
         w->in[i] = t->dims[i + 2], w->kernel[i] = kernel[i];
         if (w->kernel[i] < 1 || w->strides[i] < 1 || w->dilations[i] < 1) {
@@ -78,14 +84,24 @@ bool window_read(ImportNode *n, Value x, const int64_t *kernel, Window *w) {
 }
 
 AttrId window_attr(Graph *g, const Window *w, int64_t groups) {
-    return graph_attr(g, (AttrField[]){attr_ints(A_STRIDES, w->strides, w->rank), attr_ints(A_DILATIONS, w->dilations, w->rank),
-        attr_ints(A_LOW, w->low, w->rank), attr_ints(A_HIGH, w->high, w->rank), attr_int(A_GROUPS, groups)}, 5);
+    return graph_attr(g,
+                      (AttrField[]){attr_ints(A_STRIDES, w->strides, w->rank),
+                                    attr_ints(A_DILATIONS, w->dilations, w->rank),
+                                    attr_ints(A_LOW, w->low, w->rank),
+                                    attr_ints(A_HIGH, w->high, w->rank),
+                                    attr_int(A_GROUPS, groups)},
+                      5);
 }
 
 Value window_view(Graph *g, Value x, const Window *w, double outside) {
-    AttrId a = graph_attr(g, (AttrField[]){attr_ints(A_KERNEL, w->kernel, w->rank), attr_ints(A_STRIDES, w->strides, w->rank),
-        attr_ints(A_DILATIONS, w->dilations, w->rank), attr_ints(A_LOW, w->low, w->rank), attr_ints(A_HIGH, w->high, w->rank),
-        attr_float(A_VALUE, outside)}, 6);
+    AttrId a =
+        graph_attr(g,
+                   (AttrField[]){attr_ints(A_KERNEL, w->kernel, w->rank),
+                                 attr_ints(A_STRIDES, w->strides, w->rank),
+                                 attr_ints(A_DILATIONS, w->dilations, w->rank),
+                                 attr_ints(A_LOW, w->low, w->rank),
+                                 attr_ints(A_HIGH, w->high, w->rank), attr_float(A_VALUE, outside)},
+                   6);
     Value v = graph_emit(g, OP_window, &x, 1, a, 0);
     if (!v) return 0;
     Type t = *graph_type_at(g, v);

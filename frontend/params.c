@@ -2,7 +2,8 @@
  *
  * Every float initializer becomes a state with its place in a file as source; integers and truth
  * values become constants. A state trains unless the exporter marks it a buffer (dynamo's
- * InputSpec.kind) or lifted it out of the code (lifted.c), BatchNormalization keeps it as a running statistic, or a --freeze rule says so;
+ * InputSpec.kind) or lifted it out of the code (lifted.c), BatchNormalization keeps it as a running
+ * statistic, or a --freeze rule says so;
  * --freeze and --train apply in order, the later wins. Whether it lies on a path to the loss is for
  * the passes to find. What was lifted, and scalars that an exporter made (val_3, zeros) and that
  * do not train, are constants too: the patterns that the matcher looks for hold numbers there.
@@ -114,7 +115,8 @@ static void report_trained(Import *im) {
         if (!s->trains || n_trained++ >= SHOWN) continue;
         names = arena_printf(g->arena, "%s%s%s", names, *names ? ", " : ": ", s->name);
     }
-    diag_add(g, N_TRAINS, 0, (long long)n_trained, (long long)n, names, n_trained > SHOWN ? ", ..." : "");
+    diag_add(g, N_TRAINS, 0, (long long)n_trained, (long long)n, names,
+             n_trained > SHOWN ? ", ..." : "");
 }
 
 /* ---------------------------------------------------------------- states */

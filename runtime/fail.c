@@ -16,7 +16,6 @@ const char *fail_dims(char *buf, size_t cap, int rank, const int64_t *dims) {
     size_t n = (size_t)snprintf(buf, cap, "[");
     for (int i = 0; i < rank && n < cap; i++)
         n += (size_t)snprintf(buf + n, cap - n, i ? ", %lld" : "%lld", (long long)dims[i]);
-    if (n < cap)
-        snprintf(buf + n, cap - n, "]");
+    if (n < cap) snprintf(buf + n, cap - n, "]");
     return buf;
 }

@@ -1,8 +1,11 @@
-/* file.c - files read by mapping and written so that a crash leaves the old or the new one, never half.
+/* file.c - files read by mapping and written so that a crash leaves the old or the new one, never
+ * half.
  *
- * A file is written beside its place, flushed (fsync), renamed, and the folder's entry is flushed too. A folder is exchanged with
- * the old one in a single renameat2(RENAME_EXCHANGE); where the file system has no exchange, the old one is moved aside first, and
- * the next writer that finds no folder at `path` but one at `path`.old moves that back (checkpoint.c looks there when it loads). */
+ * A file is written beside its place, flushed (fsync), renamed, and the folder's entry is flushed
+ * too. A folder is exchanged with the old one in a single renameat2(RENAME_EXCHANGE); where the
+ * file system has no exchange, the old one is moved aside first, and the next writer that finds no
+ * folder at `path` but one at `path`.old moves that back (checkpoint.c looks there when it loads).
+ */
 #include "file.h"
 #include <dirent.h>
 #include <errno.h>
@@ -19,8 +22,7 @@ trainc_status file_map(FileMap *m, const char *path, trainc_status status, Fail 
     struct stat st;
     *m = (FileMap){NULL, 0};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return fail_set(f, status, "cannot read %s: %s", path, strerror(errno));
+    if (fd < 0) return fail_set(f, status, "cannot read %s: %s", path, strerror(errno));
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         close(fd);
         return fail_set(f, status, "cannot read %s: not a file", path);
@@ -33,15 +35,13 @@ trainc_status file_map(FileMap *m, const char *path, trainc_status status, Fail 
     void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     int why = errno;
     close(fd);
-    if (p == MAP_FAILED)
-        return fail_set(f, status, "cannot map %s: %s", path, strerror(why));
+    if (p == MAP_FAILED) return fail_set(f, status, "cannot map %s: %s", path, strerror(why));
     *m = (FileMap){p, (uint64_t)st.st_size};
     return TRAINC_OK;
 }
 
 void file_unmap(FileMap *m) {
-    if (m->n > 0)
-        munmap((void *)(uintptr_t)m->bytes, m->n);
+    if (m->n > 0) munmap((void *)(uintptr_t)m->bytes, m->n);
     *m = (FileMap){NULL, 0};
 }
 
@@ -62,8 +62,7 @@ trainc_status file_create(FileOut *o, const char *path, Fail *f) {
         return cannot_write(path, f);
     }
     o->fd = mkstemp(o->tmp);
-    if (o->fd < 0)
-        return cannot_write(path, f);
+    if (o->fd < 0) return cannot_write(path, f);
     mode_t mask = umask(0);
     umask(mask);
     fchmod(o->fd, 0666 & ~mask);
@@ -75,10 +74,8 @@ trainc_status file_write(FileOut *o, const void *data, uint64_t bytes, Fail *f) 
     while (bytes > 0) {
         size_t piece = bytes < (1u << 30) ? (size_t)bytes : 1u << 30;
         ssize_t n = write(o->fd, p, piece);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return cannot_write(o->path, f);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return cannot_write(o->path, f);
         p += n;
         bytes -= (uint64_t)n;
     }
@@ -114,8 +111,7 @@ trainc_status file_commit(FileOut *o, Fail *f) {
 }
 
 void file_abandon(FileOut *o) {
-    if (o->fd < 0)
-        return;
+    if (o->fd < 0) return;
     close(o->fd);
     unlink(o->tmp);
     o->fd = -1;
@@ -131,23 +127,23 @@ static bool folder_is_empty(const char *path) {
     bool empty = d != NULL;
     for (struct dirent *e; empty && (e = readdir(d));)
         empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
-    if (d)
-        closedir(d);
+    if (d) closedir(d);
     return empty;
 }
 
 /* "a/b/" and "a/b" are one folder: the temporary one must stand beside it, not in it. */
 static void trim_slashes(char *path) {
-    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
-        path[n - 1] = 0;
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = 0;
 }
 
 trainc_status folder_begin(const char *path, const char *marker, char *tmp, size_t cap, Fail *f) {
     char inside[4400];
     struct stat st;
     snprintf(inside, sizeof inside, "%s/%s", path, marker);
-    if (lstat(path, &st) == 0 && !(S_ISDIR(st.st_mode) && (access(inside, F_OK) == 0 || folder_is_empty(path))))
-        return fail_set(f, TRAINC_BAD_DATA, "%s exists and is no checkpoint: it will not be replaced", path);
+    if (lstat(path, &st) == 0 &&
+        !(S_ISDIR(st.st_mode) && (access(inside, F_OK) == 0 || folder_is_empty(path))))
+        return fail_set(f, TRAINC_BAD_DATA,
+                        "%s exists and is no checkpoint: it will not be replaced", path);
     if (strlen(path) + 16 > cap) {
         errno = ENAMETOOLONG;
         return cannot_write(path, f);
@@ -155,8 +151,7 @@ trainc_status folder_begin(const char *path, const char *marker, char *tmp, size
     snprintf(tmp, cap, "%s", path);
     trim_slashes(tmp);
     snprintf(tmp + strlen(tmp), cap - strlen(tmp), ".tmp-XXXXXX");
-    if (!mkdtemp(tmp))
-        return cannot_write(path, f);
+    if (!mkdtemp(tmp)) return cannot_write(path, f);
     mode_t mask = umask(0);
     umask(mask);
     chmod(tmp, 0777 & ~mask);
@@ -168,8 +163,7 @@ void folder_remove(const char *path) {
     for (struct dirent *e; d && (e = readdir(d));)
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
             unlinkat(dirfd(d), e->d_name, 0);
-    if (d)
-        closedir(d);
+    if (d) closedir(d);
     rmdir(path);
 }
 
@@ -183,16 +177,14 @@ trainc_status folder_commit(const char *tmp, const char *path, Fail *f) {
         close(fd);
     }
     if (!path_is_folder(to)) {
-        if (rename(tmp, to) != 0)
-            return cannot_write(path, f);
+        if (rename(tmp, to) != 0) return cannot_write(path, f);
     } else if (renameat2(AT_FDCWD, tmp, AT_FDCWD, to, RENAME_EXCHANGE) == 0) {
         flush_folder_of(to);
         folder_remove(tmp);
     } else {
         snprintf(old, sizeof old, "%s.old", to);
         folder_remove(old);
-        if (rename(to, old) != 0 || rename(tmp, to) != 0)
-            return cannot_write(path, f);
+        if (rename(to, old) != 0 || rename(tmp, to) != 0) return cannot_write(path, f);
         flush_folder_of(to);
         folder_remove(old);
     }

@@ -1,5 +1,6 @@
-/* run_options.c - reads the command line of `trainc run` through the table run_option.def and checks what can be checked without the
- * program. Every error is collected; unknown names get the closest known one. */
+/* run_options.c - reads the command line of `trainc run` through the table run_option.def and
+ * checks what can be checked without the program. Every error is collected; unknown names get the
+ * closest known one. */
 #include "run_options.h"
 #include <ctype.h>
 #include <errno.h>
@@ -9,8 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum OptionKind { OPTION_FLAG, OPTION_COUNT, OPTION_REAL, OPTION_TEXT, OPTION_DATA, OPTION_PAIR } OptionKind;
-typedef struct OptionRow { const char *name; OptionKind kind; const char *argument, *what; } OptionRow;
+typedef enum OptionKind {
+    OPTION_FLAG,
+    OPTION_COUNT,
+    OPTION_REAL,
+    OPTION_TEXT,
+    OPTION_DATA,
+    OPTION_PAIR
+} OptionKind;
+typedef struct OptionRow {
+    const char *name;
+    OptionKind kind;
+    const char *argument, *what;
+} OptionRow;
 static const OptionRow rows[N_RUN_OPTIONS] = {
 #define OPTION(id, name, kind, argument, what) {name, OPTION_##kind, argument, what},
 #include "run_option.def"
@@ -27,16 +39,16 @@ void errors_add(char *errors, size_t cap, const char *fmt, ...) {
     snprintf(errors + n, cap - n, "\n");
 }
 
-static size_t min3(size_t a, size_t b, size_t c) { return a < b ? (a < c ? a : c) : (b < c ? b : c); }
+static size_t min3(size_t a, size_t b, size_t c) {
+    return a < b ? (a < c ? a : c) : (b < c ? b : c);
+}
 
 /* Edit distance; names longer than the row are never close. */
 static size_t distance(const char *a, const char *b) {
     enum { MOST = 96 };
     size_t row[MOST + 1], n = strlen(b);
-    if (n > MOST || strlen(a) > MOST)
-        return MOST;
-    for (size_t j = 0; j <= n; j++)
-        row[j] = j;
+    if (n > MOST || strlen(a) > MOST) return MOST;
+    for (size_t j = 0; j <= n; j++) row[j] = j;
     for (size_t i = 1; a[i - 1]; i++) {
         size_t diagonal = row[0];
         row[0] = i;
@@ -70,9 +82,12 @@ void run_options_help(void) {
         snprintf(left, sizeof left, "%s %s", rows[i].name, rows[i].argument);
         printf("  %-27s %s\n", left, rows[i].what);
     }
-    printf("\nWhere --lr and the like are not given, PyTorch's defaults for the optimizer hold. A .bin file is a flat stream that is cut into\n"
-           "samples of the bound size; with :shape (24x16, or -1x16) it has that shape. For causal_lm, labels default to the inputs.\n\n"
-           "Exit status: 0 done, 2 wrong usage, 3 no memory, 4 step folder, weights or checkpoint invalid, 5 data invalid or not\n"
+    printf("\nWhere --lr and the like are not given, PyTorch's defaults for the optimizer hold. A "
+           ".bin file is a flat stream that is cut into\n"
+           "samples of the bound size; with :shape (24x16, or -1x16) it has that shape. For "
+           "causal_lm, labels default to the inputs.\n\n"
+           "Exit status: 0 done, 2 wrong usage, 3 no memory, 4 step folder, weights or checkpoint "
+           "invalid, 5 data invalid or not\n"
            "writable, 6 the device failed, 130 interrupted (saved, where --save was given).\n");
 }
 
@@ -95,10 +110,8 @@ static const char *parse_data(RunOptions *o, RunOptionId id, char *value) {
     char *equals = strchr(value, '=');
     int *n = id == RUN_DATA ? &o->n_data : &o->n_eval;
     DataOption *list = id == RUN_DATA ? o->data : o->eval;
-    if (!equals || equals == value || !equals[1])
-        return "is not NAME=FILE";
-    if (*n == MAX_DATA)
-        return "is one input too many";
+    if (!equals || equals == value || !equals[1]) return "is not NAME=FILE";
+    if (*n == MAX_DATA) return "is one input too many";
     *equals = 0;
     list[(*n)++] = (DataOption){value, equals + 1};
     return NULL;
@@ -109,23 +122,31 @@ static const char *parse_value(RunOptions *o, RunOptionId id, char *value) {
     const char *rest;
     o->text[id] = value;
     switch (rows[id].kind) {
-    case OPTION_COUNT: return parse_count(value, &o->count[id]) ? NULL : "is not a whole number";
-    case OPTION_REAL: return parse_real(value, 0, &o->real[id], &rest) ? NULL : "is not a number";
+    case OPTION_COUNT:
+        return parse_count(value, &o->count[id]) ? NULL : "is not a whole number";
+    case OPTION_REAL:
+        return parse_real(value, 0, &o->real[id], &rest) ? NULL : "is not a number";
     case OPTION_PAIR:
-        return parse_real(value, ',', &o->real[id], &rest) && parse_real(rest + 1, 0, &o->second[id], &rest) ? NULL : "is not two numbers A,B";
-    case OPTION_DATA: return parse_data(o, id, value);
-    case OPTION_TEXT: return *value ? NULL : "is empty";
-    case OPTION_FLAG: break;
+        return parse_real(value, ',', &o->real[id], &rest) &&
+                       parse_real(rest + 1, 0, &o->second[id], &rest)
+                   ? NULL
+                   : "is not two numbers A,B";
+    case OPTION_DATA:
+        return parse_data(o, id, value);
+    case OPTION_TEXT:
+        return *value ? NULL : "is empty";
+    case OPTION_FLAG:
+        break;
     }
     return NULL;
 }
 
 static void unknown(const char *arg, char *errors, size_t cap) {
     const char *names[N_RUN_OPTIONS];
-    for (int i = 0; i < N_RUN_OPTIONS; i++)
-        names[i] = rows[i].name;
+    for (int i = 0; i < N_RUN_OPTIONS; i++) names[i] = rows[i].name;
     const char *near = run_closest_name(arg, names, N_RUN_OPTIONS);
-    errors_add(errors, cap, "unknown option %s%s%s%s", arg, near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+    errors_add(errors, cap, "unknown option %s%s%s%s", arg, near ? " (did you mean " : "",
+               near ? near : "", near ? "?)" : "");
 }
 
 /* One argument, `--name value`, `--name=value` or the folder; returns how many were used. */
@@ -143,7 +164,8 @@ static int parse_one(int left, char **argv, RunOptions *o, char *errors, size_t 
     }
     size_t n = strcspn(arg, "=");
     int id = 0;
-    while (id < N_RUN_OPTIONS && !(strlen(rows[id].name) == n && memcmp(rows[id].name, arg, n) == 0))
+    while (id < N_RUN_OPTIONS &&
+           !(strlen(rows[id].name) == n && memcmp(rows[id].name, arg, n) == 0))
         id++;
     if (id == N_RUN_OPTIONS) {
         unknown(arg, errors, cap);
@@ -165,12 +187,12 @@ static int parse_one(int left, char **argv, RunOptions *o, char *errors, size_t 
         errors_add(errors, cap, "%s is given twice", rows[id].name);
     o->given[id] = 1;
     const char *wrong = value ? parse_value(o, (RunOptionId)id, value) : NULL;
-    if (wrong)
-        errors_add(errors, cap, "%s %s %s", rows[id].name, value, wrong);
+    if (wrong) errors_add(errors, cap, "%s %s %s", rows[id].name, value, wrong);
     return used;
 }
 
-static void need_range(const RunOptions *o, RunOptionId id, double low, double high, bool open, char *errors, size_t cap) {
+static void need_range(const RunOptions *o, RunOptionId id, double low, double high, bool open,
+                       char *errors, size_t cap) {
     double v = o->real[id];
     if (o->given[id] && (v < low || (open ? v >= high : v > high)))
         errors_add(errors, cap, "%s %s is out of range", rows[id].name, o->text[id]);
@@ -179,12 +201,12 @@ static void need_range(const RunOptions *o, RunOptionId id, double low, double h
 static void parse_schedule(RunOptions *o, char *errors, size_t cap) {
     const char *name = o->text[RUN_SCHEDULE];
     int k = 0;
-    while (name && k < N_SCHEDULES && strcmp(schedule_name[k], name) != 0)
-        k++;
+    while (name && k < N_SCHEDULES && strcmp(schedule_name[k], name) != 0) k++;
     o->schedule = name && k < N_SCHEDULES ? (ScheduleKind)k : SCHEDULE_CONSTANT;
     if (k == N_SCHEDULES) {
         const char *near = run_closest_name(name, schedule_name, N_SCHEDULES);
-        errors_add(errors, cap, "no such schedule: %s (%s%s)", name, near ? "did you mean " : "constant, linear, cosine or wsd", near ? near : "");
+        errors_add(errors, cap, "no such schedule: %s (%s%s)", name,
+                   near ? "did you mean " : "constant, linear, cosine or wsd", near ? near : "");
         return;
     }
     if (o->schedule == SCHEDULE_WSD && !o->given[RUN_DECAY])
@@ -199,8 +221,7 @@ static void parse_scale(RunOptions *o, char *errors, size_t cap) {
     const char *s = o->text[RUN_LOSS_SCALE], *rest;
     double x = 0;
     o->scaler = (Scaler){SCALER_OFF, 1, 0};
-    if (!s)
-        return;
+    if (!s) return;
     if (strcmp(s, "dynamic") == 0)
         o->scaler = (Scaler){SCALER_DYNAMIC, 65536, 0};
     else if (parse_real(s, 0, &x, &rest) && x > 0)
@@ -210,30 +231,36 @@ static void parse_scale(RunOptions *o, char *errors, size_t cap) {
 }
 
 static void check_pairs(const RunOptions *o, char *errors, size_t cap) {
-    static const struct { RunOptionId has, lacks; } needs[] = {{RUN_SAVE_EVERY, RUN_SAVE}, {RUN_EVAL_EVERY, RUN_EVAL_DATA}, {RUN_NESTEROV, RUN_MOMENTUM}};
-    static const struct { RunOptionId a, b; } apart[] = {{RUN_STEPS, RUN_EPOCHS}, {RUN_RESUME, RUN_INIT}};
+    static const struct {
+        RunOptionId has, lacks;
+    } needs[] = {
+        {RUN_SAVE_EVERY, RUN_SAVE}, {RUN_EVAL_EVERY, RUN_EVAL_DATA}, {RUN_NESTEROV, RUN_MOMENTUM}};
+    static const struct {
+        RunOptionId a, b;
+    } apart[] = {{RUN_STEPS, RUN_EPOCHS}, {RUN_RESUME, RUN_INIT}};
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         if (o->given[needs[i].has] && !o->given[needs[i].lacks])
-            errors_add(errors, cap, "%s needs %s", rows[needs[i].has].name, rows[needs[i].lacks].name);
+            errors_add(errors, cap, "%s needs %s", rows[needs[i].has].name,
+                       rows[needs[i].lacks].name);
     for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
         if (o->given[apart[i].a] && o->given[apart[i].b])
-            errors_add(errors, cap, "%s and %s exclude each other", rows[apart[i].a].name, rows[apart[i].b].name);
-    static const RunOptionId positive[] = {RUN_EPOCHS, RUN_SAVE_EVERY, RUN_EVAL_EVERY, RUN_SCHEDULE_STEPS, RUN_THREADS};
+            errors_add(errors, cap, "%s and %s exclude each other", rows[apart[i].a].name,
+                       rows[apart[i].b].name);
+    static const RunOptionId positive[] = {RUN_EPOCHS, RUN_SAVE_EVERY, RUN_EVAL_EVERY,
+                                           RUN_SCHEDULE_STEPS, RUN_THREADS};
     for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
         if (o->given[positive[i]] && o->count[positive[i]] == 0)
             errors_add(errors, cap, "%s must be at least 1", rows[positive[i]].name);
 }
 
 void run_options_parse(int argc, char **argv, RunOptions *o, char *errors, size_t cap) {
-    static const RunOptionId from_zero[] = {RUN_LR, RUN_WEIGHT_DECAY, RUN_EPS, RUN_MOMENTUM, RUN_MIN_LR, RUN_CLIP};
+    static const RunOptionId from_zero[] = {RUN_LR,       RUN_WEIGHT_DECAY, RUN_EPS,
+                                            RUN_MOMENTUM, RUN_MIN_LR,       RUN_CLIP};
     *o = (RunOptions){0};
     errors[0] = 0;
-    for (int i = 1; i < argc;)
-        i += parse_one(argc - i, argv + i, o, errors, cap);
-    if (o->given[RUN_HELP])
-        return;
-    if (!o->dir)
-        errors_add(errors, cap, "which step folder? trainc run DIR --data NAME=FILE");
+    for (int i = 1; i < argc;) i += parse_one(argc - i, argv + i, o, errors, cap);
+    if (o->given[RUN_HELP]) return;
+    if (!o->dir) errors_add(errors, cap, "which step folder? trainc run DIR --data NAME=FILE");
     for (size_t i = 0; i < sizeof from_zero / sizeof *from_zero; i++)
         need_range(o, from_zero[i], 0, (double)INFINITY, false, errors, cap);
     if (o->given[RUN_CLIP] && o->real[RUN_CLIP] == 0)
@@ -246,15 +273,19 @@ void run_options_parse(int argc, char **argv, RunOptions *o, char *errors, size_
     check_pairs(o, errors, cap);
 }
 
-void run_options_check_optimizer(const RunOptions *o, const char *optimizer, char *errors, size_t cap) {
-    static const struct { const char *name, *takes; } table[] = {
+void run_options_check_optimizer(const RunOptions *o, const char *optimizer, char *errors,
+                                 size_t cap) {
+    static const struct {
+        const char *name, *takes;
+    } table[] = {
 #define OPTIMIZER(name, lr, wd, b1, b2, eps, momentum, takes) {#name, takes},
 #include "optimizer_defaults.def"
 #undef OPTIMIZER
     };
     static const RunOptionId special[] = {RUN_BETAS, RUN_EPS, RUN_MOMENTUM, RUN_NESTEROV};
     for (size_t t = 0; t < sizeof table / sizeof *table; t++)
-        for (size_t i = 0; i < sizeof special / sizeof *special && strcmp(table[t].name, optimizer) == 0; i++)
+        for (size_t i = 0;
+             i < sizeof special / sizeof *special && strcmp(table[t].name, optimizer) == 0; i++)
             if (o->given[special[i]] && !strstr(table[t].takes, rows[special[i]].name + 2))
                 errors_add(errors, cap, "%s has no %s", optimizer, rows[special[i]].name);
 }

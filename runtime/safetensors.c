@@ -1,8 +1,10 @@
 /* safetensors.c - reads and writes safetensors files without copying tensors.
  *
- * Reading maps the file and checks all of the header before it gives anything out: the length lies inside the file, the JSON is
- * strict, every dtype is known, every extent product fits 64 bits, offsets tile the data part without gap or overlap, no name comes
- * twice. Files come from strangers, so no sum may wrap. Writing emits the header in the caller's order, padded to 8 bytes. */
+ * Reading maps the file and checks all of the header before it gives anything out: the length lies
+ * inside the file, the JSON is strict, every dtype is known, every extent product fits 64 bits,
+ * offsets tile the data part without gap or overlap, no name comes twice. Files come from
+ * strangers, so no sum may wrap. Writing emits the header in the caller's order, padded to 8 bytes.
+ */
 #include "safetensors.h"
 #include "json.h"
 #include "rt_dtype.h"
@@ -15,8 +17,7 @@ enum { MAX_NAME = 1024, MAX_HEADER = 100 << 20 };
 
 uint64_t st_bytes(const StTensor *t) {
     uint64_t n = rt_dtype[t->dtype].bytes;
-    for (int i = 0; i < t->rank; i++)
-        n *= (uint64_t)t->dims[i];
+    for (int i = 0; i < t->rank; i++) n *= (uint64_t)t->dims[i];
     return n;
 }
 
@@ -24,8 +25,7 @@ uint64_t st_bytes(const StTensor *t) {
 static bool checked_bytes(const StTensor *t, uint64_t *out) {
     uint64_t n = rt_dtype[t->dtype].bytes;
     for (int i = 0; i < t->rank; i++)
-        if (__builtin_mul_overflow(n, (uint64_t)t->dims[i], &n) || n > INT64_MAX)
-            return false;
+        if (__builtin_mul_overflow(n, (uint64_t)t->dims[i], &n) || n > INT64_MAX) return false;
     *out = n;
     return true;
 }
@@ -46,8 +46,7 @@ static bool read_entry(Json *j, StTensor *t, uint64_t span[2]) {
     char key[32], dtype[16] = "";
     int seen = 0;
     for (json_enter(j, '{'); json_next(j, '}');) {
-        if (!json_key(j, key, sizeof key))
-            return false;
+        if (!json_key(j, key, sizeof key)) return false;
         if (strcmp(key, "dtype") == 0 && !(seen & 1)) {
             json_string(j, dtype, sizeof dtype);
             seen |= 1;
@@ -57,10 +56,8 @@ static bool read_entry(Json *j, StTensor *t, uint64_t span[2]) {
         } else if (strcmp(key, "data_offsets") == 0 && !(seen & 4)) {
             json_enter(j, '[');
             for (int i = 0; i < 2; i++)
-                if (!json_next(j, ']') || !json_uint(j, &span[i]))
-                    return false;
-            if (json_next(j, ']'))
-                return false;
+                if (!json_next(j, ']') || !json_uint(j, &span[i])) return false;
+            if (json_next(j, ']')) return false;
             seen |= 4;
         } else {
             return false;
@@ -72,8 +69,7 @@ static bool read_entry(Json *j, StTensor *t, uint64_t span[2]) {
 
 static int by_data(const void *a, const void *b) {
     const StTensor *x = a, *y = b;
-    if (x->data != y->data)
-        return x->data < y->data ? -1 : 1;
+    if (x->data != y->data) return x->data < y->data ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
@@ -82,34 +78,28 @@ static int by_name(const void *a, const void *b) {
 }
 
 /* The tensors tile the data part exactly, and names differ; sorts a copy twice. */
-static const char *check_layout(const StFile *s, const unsigned char *data, const unsigned char *end) {
+static const char *check_layout(const StFile *s, const unsigned char *data,
+                                const unsigned char *end) {
     const char *wrong = NULL;
     StTensor *copy = malloc((s->n ? s->n : 1) * sizeof *copy);
-    if (!copy)
-        return "no memory";
-    if (s->n)
-        memcpy(copy, s->tensors, s->n * sizeof *copy);
+    if (!copy) return "no memory";
+    if (s->n) memcpy(copy, s->tensors, s->n * sizeof *copy);
     qsort(copy, s->n, sizeof *copy, by_name);
     for (uint32_t i = 1; i < s->n && !wrong; i++)
-        if (strcmp(copy[i].name, copy[i - 1].name) == 0)
-            wrong = "a name comes twice";
+        if (strcmp(copy[i].name, copy[i - 1].name) == 0) wrong = "a name comes twice";
     qsort(copy, s->n, sizeof *copy, by_data);
     for (uint32_t i = 0; i < s->n && !wrong; data += copy[i++].bytes)
-        if (copy[i].data != data)
-            wrong = "tensors overlap or leave a gap";
-    if (!wrong && data != end)
-        wrong = "the file is longer or shorter than its tensors";
+        if (copy[i].data != data) wrong = "tensors overlap or leave a gap";
+    if (!wrong && data != end) wrong = "the file is longer or shorter than its tensors";
     free(copy);
     return wrong;
 }
 
 static bool grow(StFile *s, uint32_t *cap) {
-    if (s->n < *cap)
-        return true;
+    if (s->n < *cap) return true;
     uint32_t more = *cap ? *cap * 2 : 64;
     StTensor *t = realloc(s->tensors, more * sizeof *t);
-    if (!t)
-        return false;
+    if (!t) return false;
     s->tensors = t;
     *cap = more;
     return true;
@@ -124,17 +114,15 @@ static const char *read_header(StFile *s, uint64_t header, bool *no_memory) {
     for (json_enter(&j, '{'); json_next(&j, '}');) {
         StTensor t = {.name = name};
         uint64_t span[2] = {0, 0}, want = 0;
-        if (!json_key(&j, name, MAX_NAME))
-            return "a name is too long or malformed";
+        if (!json_key(&j, name, MAX_NAME)) return "a name is too long or malformed";
         if (strcmp(name, "__metadata__") == 0) {
             json_skip(&j);
             continue;
         }
-        if (!read_entry(&j, &t, span))
-            return "an entry is malformed";
-        if (!t.dtype)
-            return "a tensor's dtype is not supported";
-        if (!checked_bytes(&t, &want) || span[0] > span[1] || span[1] > room || span[1] - span[0] != want)
+        if (!read_entry(&j, &t, span)) return "an entry is malformed";
+        if (!t.dtype) return "a tensor's dtype is not supported";
+        if (!checked_bytes(&t, &want) || span[0] > span[1] || span[1] > room ||
+            span[1] - span[0] != want)
             return "a tensor's shape and offsets do not agree with the file";
         t.data = data + span[0];
         t.bytes = want;
@@ -145,8 +133,7 @@ static const char *read_header(StFile *s, uint64_t header, bool *no_memory) {
         s->tensors[s->n++] = t;
         name += strlen(name) + 1;
     }
-    if (!json_finish(&j))
-        return "the header is not valid JSON";
+    if (!json_finish(&j)) return "the header is not valid JSON";
     return check_layout(s, data, s->map.bytes + s->map.n);
 }
 
@@ -156,10 +143,8 @@ trainc_status st_open(StFile *s, const char *path, trainc_status status, Fail *f
     const char *wrong = "too short";
     *s = (StFile){0};
     trainc_status r = file_map(&s->map, path, status, f);
-    if (r != TRAINC_OK)
-        return r;
-    for (int i = 0; i < 8 && s->map.n >= 8; i++)
-        header |= (uint64_t)s->map.bytes[i] << 8 * i;
+    if (r != TRAINC_OK) return r;
+    for (int i = 0; i < 8 && s->map.n >= 8; i++) header |= (uint64_t)s->map.bytes[i] << 8 * i;
     if (s->map.n >= 8) {
         wrong = "the header's length is beyond the file";
         if (header <= s->map.n - 8 && header <= MAX_HEADER) {
@@ -168,16 +153,15 @@ trainc_status st_open(StFile *s, const char *path, trainc_status status, Fail *f
             no_memory |= !s->names;
         }
     }
-    if (!wrong)
-        return TRAINC_OK;
+    if (!wrong) return TRAINC_OK;
     st_close(s);
-    return fail_set(f, no_memory ? TRAINC_NO_MEMORY : status, "%s is no valid safetensors file: %s", path, wrong);
+    return fail_set(f, no_memory ? TRAINC_NO_MEMORY : status, "%s is no valid safetensors file: %s",
+                    path, wrong);
 }
 
 const StTensor *st_find(const StFile *s, const char *name) {
     for (uint32_t i = 0; i < s->n; i++)
-        if (strcmp(s->tensors[i].name, name) == 0)
-            return &s->tensors[i];
+        if (strcmp(s->tensors[i].name, name) == 0) return &s->tensors[i];
     return NULL;
 }
 
@@ -190,7 +174,11 @@ void st_close(StFile *s) {
 
 /* ---------------------------------------------------------------- writing */
 
-typedef struct Header { char *s; size_t n, cap; bool bad; } Header;
+typedef struct Header {
+    char *s;
+    size_t n, cap;
+    bool bad;
+} Header;
 
 static void put(Header *h, const char *s, size_t n) {
     if (h->n + n > h->cap && !h->bad) {
@@ -202,8 +190,7 @@ static void put(Header *h, const char *s, size_t n) {
             h->cap = cap;
         }
     }
-    if (h->bad)
-        return;
+    if (h->bad) return;
     memcpy(h->s + h->n, s, n);
     h->n += n;
 }
@@ -214,8 +201,7 @@ static void put_quoted(Header *h, const char *s) {
     char u[8];
     put(h, "\"", 1);
     for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            put(h, "\\", 1);
+        if (*s == '"' || *s == '\\') put(h, "\\", 1);
         if ((unsigned char)*s < 0x20) {
             snprintf(u, sizeof u, "\\u%04x", (unsigned)*s);
             put_text(h, u);
@@ -235,11 +221,13 @@ static void put_entry(Header *h, const StTensor *t, uint64_t at) {
         snprintf(piece, sizeof piece, i ? ",%lld" : "%lld", (long long)t->dims[i]);
         put_text(h, piece);
     }
-    snprintf(piece, sizeof piece, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at, (unsigned long long)(at + st_bytes(t)));
+    snprintf(piece, sizeof piece, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at,
+             (unsigned long long)(at + st_bytes(t)));
     put_text(h, piece);
 }
 
-trainc_status st_begin(FileOut *o, const char *path, const StTensor *t, uint32_t n, const char *meta, Fail *f) {
+trainc_status st_begin(FileOut *o, const char *path, const StTensor *t, uint32_t n,
+                       const char *meta, Fail *f) {
     Header h = {0};
     unsigned char length[8];
     uint64_t at = 0;
@@ -253,15 +241,13 @@ trainc_status st_begin(FileOut *o, const char *path, const StTensor *t, uint32_t
         put_entry(&h, &t[i], at);
     }
     put_text(&h, "}");
-    while (h.n % 8 && !h.bad)
-        put(&h, " ", 1);
-    for (int i = 0; i < 8; i++)
-        length[i] = (unsigned char)(h.n >> 8 * i);
-    trainc_status s = h.bad ? fail_set(f, TRAINC_NO_MEMORY, "no memory to write %s", path) : file_create(o, path, f);
+    while (h.n % 8 && !h.bad) put(&h, " ", 1);
+    for (int i = 0; i < 8; i++) length[i] = (unsigned char)(h.n >> 8 * i);
+    trainc_status s = h.bad ? fail_set(f, TRAINC_NO_MEMORY, "no memory to write %s", path)
+                            : file_create(o, path, f);
     if (s == TRAINC_OK && (s = file_write(o, length, 8, f)) == TRAINC_OK)
         s = file_write(o, h.s, h.n, f);
-    if (s != TRAINC_OK && !h.bad)
-        file_abandon(o);
+    if (s != TRAINC_OK && !h.bad) file_abandon(o);
     free(h.s);
     return s;
 }

@@ -1,8 +1,10 @@
-/* state.c - what a step holds by name: reading and writing one tensor, the first weights, the list of all.
+/* state.c - what a step holds by name: reading and writing one tensor, the first weights, the list
+ * of all.
  *
- * Weights lie in files as (file, offset, bytes) and go up from the mapping in pieces; states without a source are filled with one
- * value. A parameter with a master copy is written to both, and read from the master. Anything written makes derived state stale:
- * `init` runs again before the next step. */
+ * Weights lie in files as (file, offset, bytes) and go up from the mapping in pieces; states
+ * without a source are filled with one value. A parameter with a master copy is written to both,
+ * and read from the master. Anything written makes derived state stale: `init` runs again before
+ * the next step. */
 #include "file.h"
 #include "onnx_wire.h"
 #include "rt_dtype.h"
@@ -15,7 +17,8 @@
 bool symbol_is_state(const trainc_symbol *y) { return y->cls <= TRAINC_SYM_PACKED; }
 
 static trainc_status put(trainc_step *s, const trainc_symbol *y, const void *bytes) {
-    return y->bytes ? s->device->vt->upload(s->device, y->offset, bytes, y->bytes, &s->fail) : TRAINC_OK;
+    return y->bytes ? s->device->vt->upload(s->device, y->offset, bytes, y->bytes, &s->fail)
+                    : TRAINC_OK;
 }
 
 static trainc_status fill(trainc_step *s, const trainc_symbol *y) {
@@ -35,20 +38,19 @@ trainc_status state_constants(trainc_step *s) {
     trainc_status r = TRAINC_OK;
     for (uint32_t i = 0; i < s->plan->n_symbols && r == TRAINC_OK; i++) {
         const trainc_symbol *y = &s->plan->symbols[i];
-        if (y->cls == TRAINC_SYM_CONST && y->data)
-            r = put(s, y, y->data);
+        if (y->cls == TRAINC_SYM_CONST && y->data) r = put(s, y, y->data);
     }
     return r;
 }
 
-/* Zeros are not written to an arena that was reserved as zeros: its pages are then touched when they are used. */
+/* Zeros are not written to an arena that was reserved as zeros: its pages are then touched when
+ * they are used. */
 trainc_status state_reset(trainc_step *s) {
     trainc_status r = TRAINC_OK;
     for (uint32_t i = 0; i < s->plan->n_symbols && r == TRAINC_OK; i++) {
         const trainc_symbol *y = &s->plan->symbols[i];
         bool is_zero = s->device->is_zero && y->fill == 0 && !signbit(y->fill);
-        if (!symbol_is_state(y) || y->file >= 0)
-            continue;
+        if (!symbol_is_state(y) || y->file >= 0) continue;
         if (y->data)
             r = put(s, y, y->data);
         else if (!is_zero)
@@ -61,41 +63,45 @@ trainc_status state_reset(trainc_step *s) {
 const trainc_symbol *state_weights(const trainc_step *s, const trainc_symbol *param) {
     for (uint32_t i = 0; i < s->plan->n_symbols; i++) {
         const trainc_symbol *y = &s->plan->symbols[i];
-        if (y->cls == TRAINC_SYM_MASTER && y->of && strcmp(y->of, param->name) == 0)
-            return y;
+        if (y->cls == TRAINC_SYM_MASTER && y->of && strcmp(y->of, param->name) == 0) return y;
     }
     return param;
 }
 
 /* In pieces of the staging buffer, where the types differ. */
-static trainc_status put_converted(trainc_step *s, const trainc_symbol *y, const void *from_bytes, trainc_dtype from) {
+static trainc_status put_converted(trainc_step *s, const trainc_symbol *y, const void *from_bytes,
+                                   trainc_dtype from) {
     trainc_dtype to = (trainc_dtype)y->dtype;
     uint64_t n = y->bytes / rt_dtype[to].bytes, piece = s->staging_bytes / 8;
     trainc_status r = TRAINC_OK;
-    if (from == to)
-        return put(s, y, from_bytes);
+    if (from == to) return put(s, y, from_bytes);
     if (!rt_converts(from, to))
-        return STEP_FAIL(s, TRAINC_BAD_MODEL, "%s: %s cannot become %s", y->name, rt_dtype[from].name, rt_dtype[to].name);
+        return STEP_FAIL(s, TRAINC_BAD_MODEL, "%s: %s cannot become %s", y->name,
+                         rt_dtype[from].name, rt_dtype[to].name);
     for (uint64_t at = 0; at < n && r == TRAINC_OK; at += piece) {
         uint64_t k = n - at < piece ? n - at : piece;
-        if (rt_convert(s->staging, to, (const char *)from_bytes + at * rt_dtype[from].bytes, from, (int64_t)k) >= 0)
-            return STEP_FAIL(s, TRAINC_BAD_MODEL, "%s: a value does not fit %s", y->name, rt_dtype[to].name);
-        r = s->device->vt->upload(s->device, y->offset + at * rt_dtype[to].bytes, s->staging, k * rt_dtype[to].bytes, &s->fail);
+        if (rt_convert(s->staging, to, (const char *)from_bytes + at * rt_dtype[from].bytes, from,
+                       (int64_t)k) >= 0)
+            return STEP_FAIL(s, TRAINC_BAD_MODEL, "%s: a value does not fit %s", y->name,
+                             rt_dtype[to].name);
+        r = s->device->vt->upload(s->device, y->offset + at * rt_dtype[to].bytes, s->staging,
+                                  k * rt_dtype[to].bytes, &s->fail);
     }
     return r;
 }
 
-trainc_status state_put(trainc_step *s, const trainc_symbol *y, const void *bytes, trainc_dtype from) {
+trainc_status state_put(trainc_step *s, const trainc_symbol *y, const void *bytes,
+                        trainc_dtype from) {
     trainc_status r = put_converted(s, y, bytes, from);
     const trainc_symbol *master = y->cls == TRAINC_SYM_PARAM ? state_weights(s, y) : y;
-    if (r == TRAINC_OK && master != y)
-        r = put_converted(s, master, bytes, from);
+    if (r == TRAINC_OK && master != y) r = put_converted(s, master, bytes, from);
     s->is_derived = false;
     return r;
 }
 
 trainc_status state_take(trainc_step *s, const trainc_symbol *y, void *bytes) {
-    return y->bytes ? s->device->vt->download(s->device, y->offset, bytes, y->bytes, &s->fail) : TRAINC_OK;
+    return y->bytes ? s->device->vt->download(s->device, y->offset, bytes, y->bytes, &s->fail)
+                    : TRAINC_OK;
 }
 
 /* ---------------------------------------------------------------- first weights */
@@ -105,15 +111,17 @@ static trainc_status load_file(trainc_step *s, uint32_t file) {
     trainc_status r = file_map(&map, s->program->files[file], TRAINC_BAD_MODEL, &s->fail);
     const uint64_t then = s->program->file_bytes ? s->program->file_bytes[file] : 0;
     if (r == TRAINC_OK && then && map.n != then)
-        r = STEP_FAIL(s, TRAINC_BAD_MODEL, "%s has changed since it was compiled: %llu bytes then, %llu now; compile it again", s->program->files[file],
-                      (unsigned long long)then, (unsigned long long)map.n);
+        r = STEP_FAIL(
+            s, TRAINC_BAD_MODEL,
+            "%s has changed since it was compiled: %llu bytes then, %llu now; compile it again",
+            s->program->files[file], (unsigned long long)then, (unsigned long long)map.n);
     for (uint32_t i = 0; i < s->plan->n_symbols && r == TRAINC_OK; i++) {
         const trainc_symbol *y = &s->plan->symbols[i];
-        if (y->file != (int32_t)file)
-            continue;
+        if (y->file != (int32_t)file) continue;
         if (y->file_offset > map.n || y->bytes > map.n - y->file_offset)
-            r = STEP_FAIL(s, TRAINC_BAD_MODEL, "%s is shorter than when it was compiled: weight %s lies beyond its end", s->program->files[file],
-                          y->name);
+            r = STEP_FAIL(s, TRAINC_BAD_MODEL,
+                          "%s is shorter than when it was compiled: weight %s lies beyond its end",
+                          s->program->files[file], y->name);
         else
             r = put(s, y, map.bytes + y->file_offset);
     }
@@ -121,7 +129,8 @@ static trainc_status load_file(trainc_step *s, uint32_t file) {
     return r;
 }
 
-/* Everything as it was before the first step: weights from where the compiler found them, the rest filled. */
+/* Everything as it was before the first step: weights from where the compiler found them, the rest
+ * filled. */
 static trainc_status load_own(trainc_step *s) {
     trainc_status r = state_reset(s);
     for (uint32_t f = 0; f < s->program->n_files && r == TRAINC_OK; f++) {
@@ -135,26 +144,26 @@ static trainc_status load_own(trainc_step *s) {
     return r;
 }
 
-static trainc_status check_same(trainc_step *s, const trainc_symbol *y, const onnx_tensor *t, const char *path) {
+static trainc_status check_same(trainc_step *s, const trainc_symbol *y, const onnx_tensor *t,
+                                const char *path) {
     char have[200], want[200];
     bool same = t->rank == y->rank;
-    for (int i = 0; same && i < y->rank; i++)
-        same = t->dims[i] == y->dims[i];
+    for (int i = 0; same && i < y->rank; i++) same = t->dims[i] == y->dims[i];
     if (same && t->dtype && rt_converts((trainc_dtype)t->dtype, (trainc_dtype)y->dtype))
         return TRAINC_OK;
-    return STEP_FAIL(s, TRAINC_BAD_MODEL, "%s: %s is %s, the program wants %s", path, y->name, fail_dims(have, sizeof have, t->rank, t->dims),
+    return STEP_FAIL(s, TRAINC_BAD_MODEL, "%s: %s is %s, the program wants %s", path, y->name,
+                     fail_dims(have, sizeof have, t->rank, t->dims),
                      fail_dims(want, sizeof want, y->rank, y->dims));
 }
 
 static trainc_status put_initializer(trainc_step *s, const trainc_symbol *y, const onnx_tensor *t) {
     FileMap map;
-    if (!t->file)
-        return state_put(s, y, t->data, (trainc_dtype)t->dtype);
+    if (!t->file) return state_put(s, y, t->data, (trainc_dtype)t->dtype);
     trainc_status r = file_map(&map, t->file, TRAINC_BAD_MODEL, &s->fail);
-    if (r != TRAINC_OK)
-        return r;
-    r = t->offset > map.n || t->bytes > map.n - t->offset ? STEP_FAIL(s, TRAINC_BAD_MODEL, "%s is too short for %s", t->file, y->name)
-                                                          : state_put(s, y, map.bytes + t->offset, (trainc_dtype)t->dtype);
+    if (r != TRAINC_OK) return r;
+    r = t->offset > map.n || t->bytes > map.n - t->offset
+            ? STEP_FAIL(s, TRAINC_BAD_MODEL, "%s is too short for %s", t->file, y->name)
+            : state_put(s, y, map.bytes + t->offset, (trainc_dtype)t->dtype);
     file_unmap(&map);
     return r;
 }
@@ -164,14 +173,15 @@ static trainc_status load_onnx(trainc_step *s, const char *path) {
     char *error = NULL;
     size_t n = 0;
     trainc_status r = onnx_wire_model(path, &list, &error);
-    if (r != TRAINC_OK)
-        STEP_FAIL(s, r, "%s", error ? error : path);
-    for (int pass = 0; pass < 2 && r == TRAINC_OK; pass++) /* all is checked before anything is changed */
+    if (r != TRAINC_OK) STEP_FAIL(s, r, "%s", error ? error : path);
+    for (int pass = 0; pass < 2 && r == TRAINC_OK;
+         pass++) /* all is checked before anything is changed */
         for (size_t i = 0; i < list.n && r == TRAINC_OK; i++) {
             const trainc_symbol *y = step_symbol(s, list.items[i].name, TRAINC_SYM_PARAM);
             n += y != NULL;
             if (y)
-                r = pass ? put_initializer(s, y, &list.items[i]) : check_same(s, y, &list.items[i], path);
+                r = pass ? put_initializer(s, y, &list.items[i])
+                         : check_same(s, y, &list.items[i], path);
         }
     if (r == TRAINC_OK && n == 0)
         r = STEP_FAIL(s, TRAINC_BAD_MODEL, "%s holds no parameter of this program", path);
@@ -189,15 +199,14 @@ trainc_status trainc_load(trainc_step *s, const char *path) {
     int64_t taken;
     const char *missing;
     trainc_status r = TRAINC_OK;
-    if (!s->device)
-        return TRAINC_USAGE;
+    if (!s->device) return TRAINC_USAGE;
     if (path && path_is_folder(path)) {
         r = checkpoint_load(s, path);
     } else {
-        if (!path || !s->is_loaded)
-            r = load_own(s);
+        if (!path || !s->is_loaded) r = load_own(s);
         if (r == TRAINC_OK && path)
-            r = ends_with(path, ".onnx") ? load_onnx(s, path) : weights_load(s, path, &taken, &missing);
+            r = ends_with(path, ".onnx") ? load_onnx(s, path)
+                                         : weights_load(s, path, &taken, &missing);
     }
     if (r == TRAINC_OK) {
         s->is_loaded = true;
@@ -215,14 +224,14 @@ static const trainc_symbol *find_any(const trainc_step *s, const char *name) {
     return NULL;
 }
 
-static trainc_status checked(trainc_step *s, const char *name, size_t bytes, const trainc_symbol **y) {
-    if (!s->device)
-        return TRAINC_USAGE;
+static trainc_status checked(trainc_step *s, const char *name, size_t bytes,
+                             const trainc_symbol **y) {
+    if (!s->device) return TRAINC_USAGE;
     *y = find_any(s, name);
-    if (!*y)
-        return STEP_FAIL(s, TRAINC_USAGE, "nothing is called %s", name);
+    if (!*y) return STEP_FAIL(s, TRAINC_USAGE, "nothing is called %s", name);
     if ((*y)->bytes != bytes)
-        return STEP_FAIL(s, TRAINC_USAGE, "%s has %llu bytes, not %zu", name, (unsigned long long)(*y)->bytes, bytes);
+        return STEP_FAIL(s, TRAINC_USAGE, "%s has %llu bytes, not %zu", name,
+                         (unsigned long long)(*y)->bytes, bytes);
     return (*y)->cls == TRAINC_SYM_OUTPUT || s->is_loaded ? TRAINC_OK : trainc_load(s, NULL);
 }
 
@@ -243,11 +252,12 @@ trainc_status trainc_set(trainc_step *s, const char *name, const void *from, siz
 size_t trainc_count(const trainc_step *s) { return s->n_order; }
 
 trainc_status trainc_describe(const trainc_step *s, size_t i, trainc_info *info) {
-    static const char *const cls[] = {"parameter", "master", "optimizer", "gradient", "counter", "packed", "input", "output", "constant"};
-    if (i >= s->n_order)
-        return TRAINC_USAGE;
+    static const char *const cls[] = {"parameter", "master", "optimizer", "gradient", "counter",
+                                      "packed",    "input",  "output",    "constant"};
+    if (i >= s->n_order) return TRAINC_USAGE;
     const trainc_symbol *y = s->order[i];
-    *info = (trainc_info){y->name, cls[y->cls], (trainc_dtype)y->dtype, y->rank, {0}, y->offset, y->bytes, y->trains};
+    *info = (trainc_info){y->name,  cls[y->cls], (trainc_dtype)y->dtype, y->rank, {0}, y->offset,
+                          y->bytes, y->trains};
     memcpy(info->dims, y->dims, sizeof info->dims);
     return TRAINC_OK;
 }

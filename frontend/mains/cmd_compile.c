@@ -151,7 +151,11 @@ int command_compile(const Options *given) {
     Options o = *given;
     if (!o.out) o.out = arena_printf(o.arena, "%s-step", model_stem(&o));
     Steps s = {0};
-    int status = o.emit ? make_folders(arena_printf(o.arena, strstr(o.emit, "tir") && o.n_targets > 1 ? "%s/emit/gpu" : "%s/emit", o.out)) : 0;
+    int status =
+        o.emit ? make_folders(arena_printf(
+                     o.arena, strstr(o.emit, "tir") && o.n_targets > 1 ? "%s/emit/gpu" : "%s/emit",
+                     o.out))
+               : 0;
     if (!status) status = plan_all(&o, &s);
     if (!status) status = generate(&o, &s, false, started);
     free_all(&s);

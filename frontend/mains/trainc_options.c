@@ -326,8 +326,10 @@ static void refuse_abbreviations(Parse *p, int argc, char **argv) {
             if ((option_info[k].commands & (int)p->o->command) &&
                 strlen(option_info[k].name) == n && !memcmp(option_info[k].name, argv[i] + 2, n))
                 found = &option_info[k];
-        if (!found) unknown_option(p, argv[i]);
-        else if (found->argument && !argv[i][n + 2]) i++;
+        if (!found)
+            unknown_option(p, argv[i]);
+        else if (found->argument && !argv[i][n + 2])
+            i++;
     }
 }
 

@@ -1,5 +1,6 @@
-/* Tests that each form of kernel, at sizes that threads share, computes what the interpreter computes, whatever the number of
- * threads, to the bit; and that a product by a library, finished by the epilogue, is the same value. */
+/* Tests that each form of kernel, at sizes that threads share, computes what the interpreter
+ * computes, whatever the number of threads, to the bit; and that a product by a library, finished
+ * by the epilogue, is the same value. */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -7,73 +8,122 @@
 #include "run.h"
 
 typedef Value MakeFn(Graph *);
-static Value input(Graph *g, const char *name, DType d, uint32_t rank, int64_t a, int64_t b, int64_t c, int64_t e)
-{
+static Value input(Graph *g, const char *name, DType d, uint32_t rank, int64_t a, int64_t b,
+                   int64_t c, int64_t e) {
     const int64_t dims[] = {a, b, c, e};
-    graph_add_input(g, (Input){.name = graph_str(g, name), .type = graph_type_of(g, d, rank, dims), .batch_axis = -1, .index_limit = d == DT_I64 ? 5 : 0});
+    graph_add_input(g, (Input){.name = graph_str(g, name),
+                               .type = graph_type_of(g, d, rank, dims),
+                               .batch_axis = -1,
+                               .index_limit = d == DT_I64 ? 5 : 0});
     return build_input(g, name);
 }
-static Value emit(Graph *g, OpCode op, const Value *v, uint32_t n, const AttrField *f, uint32_t nf, TypeId t) { return graph_emit(g, op, v, n, graph_attr(g, f, nf), t); }
+static Value emit(Graph *g, OpCode op, const Value *v, uint32_t n, const AttrField *f, uint32_t nf,
+                  TypeId t) {
+    return graph_emit(g, op, v, n, graph_attr(g, f, nf), t);
+}
 static const int64_t axis0[] = {0}, axis1[] = {1}, all[] = {0, 1};
 
-static Value make_map(Graph *g)
-{
+static Value make_map(Graph *g) {
     const Value x = input(g, "x", DT_F32, 3, 4, 50, 257, 0);
     return build_unary(g, OP_tanh, build_binary(g, OP_mul, x, build_unary(g, OP_sigmoid, x)));
 }
-static Value make_transpose(Graph *g) { return build_unary(g, OP_exp, build_transpose(g, input(g, "x", DT_F32, 2, 130, 270, 0, 0), (int64_t[]){1, 0})); }
-static Value make_softmax(Graph *g)
-{
+static Value make_transpose(Graph *g) {
+    return build_unary(
+        g, OP_exp, build_transpose(g, input(g, "x", DT_F32, 2, 130, 270, 0, 0), (int64_t[]){1, 0}));
+}
+static Value make_softmax(Graph *g) {
     const Value x = input(g, "x", DT_F32, 2, 60, 1500, 0, 0);
-    const Value e = build_unary(g, OP_exp, build_binary(g, OP_sub, x, build_reduce(g, OP_rmax, x, axis1, 1)));
+    const Value e =
+        build_unary(g, OP_exp, build_binary(g, OP_sub, x, build_reduce(g, OP_rmax, x, axis1, 1)));
     return build_binary(g, OP_div, e, build_reduce(g, OP_sum, e, axis1, 1));
 }
-static Value make_softmax_columns(Graph *g)
-{
+static Value make_softmax_columns(Graph *g) {
     const Value x = input(g, "x", DT_F32, 2, 600, 90, 0, 0);
-    const Value e = build_unary(g, OP_exp, build_binary(g, OP_sub, x, build_reduce(g, OP_rmax, x, axis0, 1)));
+    const Value e =
+        build_unary(g, OP_exp, build_binary(g, OP_sub, x, build_reduce(g, OP_rmax, x, axis0, 1)));
     return build_binary(g, OP_div, e, build_reduce(g, OP_sum, e, axis0, 1));
 }
-static Value make_all_sum(Graph *g) { return build_reduce(g, OP_sum, build_unary(g, OP_exp, input(g, "x", DT_F32, 2, 300, 700, 0, 0)), all, 2); }
-static Value make_all_max(Graph *g) { return build_reduce(g, OP_rmax, input(g, "x", DT_F32, 2, 300, 700, 0, 0), all, 2); }
-static Value make_column_sum(Graph *g) { return build_reduce(g, OP_sum, input(g, "x", DT_F32, 2, 3000, 70, 0, 0), axis0, 1); }
-static Value make_argmax(Graph *g) { return emit(g, OP_argmax, (Value[]){input(g, "x", DT_F32, 2, 300, 100, 0, 0)}, 1, (AttrField[]){attr_int(A_AXIS, 1)}, 1, 0); }
-static Value make_argmin_columns(Graph *g) { return emit(g, OP_argmin, (Value[]){input(g, "x", DT_F32, 2, 300, 100, 0, 0)}, 1, (AttrField[]){attr_int(A_AXIS, 0)}, 1, 0); }
-static Value make_dot(Graph *g)
-{
-    const Value d = build_dot(g, input(g, "x", DT_F32, 2, 150, 300, 0, 0), input(g, "y", DT_F32, 2, 300, 170, 0, 0), false, false);
-    return build_unary(g, OP_relu, build_binary(g, OP_add, d, input(g, "z", DT_F32, 1, 170, 0, 0, 0)));
+static Value make_all_sum(Graph *g) {
+    return build_reduce(g, OP_sum, build_unary(g, OP_exp, input(g, "x", DT_F32, 2, 300, 700, 0, 0)),
+                        all, 2);
 }
-static Value make_dot_transposed(Graph *g) { return build_dot(g, input(g, "x", DT_F32, 3, 3, 260, 90, 0), input(g, "y", DT_F32, 3, 3, 75, 260, 0), true, true); }
-static Value make_dot_small(Graph *g) { return build_dot(g, input(g, "x", DT_F32, 2, 5, 7, 0, 0), input(g, "y", DT_F32, 2, 3, 7, 0, 0), false, true); }
-static Value make_dot_bf16(Graph *g) { return build_dot(g, input(g, "x", DT_BF16, 2, 40, 60, 0, 0), input(g, "y", DT_BF16, 2, 60, 50, 0, 0), false, false); }
-static Value make_scatter(Graph *g)
-{
-    const Value base = input(g, "x", DT_F32, 2, 5, 300, 0, 0), i = input(g, "i", DT_I64, 1, 200, 0, 0, 0), u = input(g, "u", DT_F32, 2, 200, 300, 0, 0);
-    return emit(g, OP_scatter, (Value[]){base, i, u}, 3, (AttrField[]){attr_int(A_AXIS, 0), attr_int(A_MODE, SCATTER_ADD)}, 2, 0);
+static Value make_all_max(Graph *g) {
+    return build_reduce(g, OP_rmax, input(g, "x", DT_F32, 2, 300, 700, 0, 0), all, 2);
 }
-static Value make_conv(Graph *g)
-{
+static Value make_column_sum(Graph *g) {
+    return build_reduce(g, OP_sum, input(g, "x", DT_F32, 2, 3000, 70, 0, 0), axis0, 1);
+}
+static Value make_argmax(Graph *g) {
+    return emit(g, OP_argmax, (Value[]){input(g, "x", DT_F32, 2, 300, 100, 0, 0)}, 1,
+                (AttrField[]){attr_int(A_AXIS, 1)}, 1, 0);
+}
+static Value make_argmin_columns(Graph *g) {
+    return emit(g, OP_argmin, (Value[]){input(g, "x", DT_F32, 2, 300, 100, 0, 0)}, 1,
+                (AttrField[]){attr_int(A_AXIS, 0)}, 1, 0);
+}
+static Value make_dot(Graph *g) {
+    const Value d = build_dot(g, input(g, "x", DT_F32, 2, 150, 300, 0, 0),
+                              input(g, "y", DT_F32, 2, 300, 170, 0, 0), false, false);
+    return build_unary(g, OP_relu,
+                       build_binary(g, OP_add, d, input(g, "z", DT_F32, 1, 170, 0, 0, 0)));
+}
+static Value make_dot_transposed(Graph *g) {
+    return build_dot(g, input(g, "x", DT_F32, 3, 3, 260, 90, 0),
+                     input(g, "y", DT_F32, 3, 3, 75, 260, 0), true, true);
+}
+static Value make_dot_small(Graph *g) {
+    return build_dot(g, input(g, "x", DT_F32, 2, 5, 7, 0, 0), input(g, "y", DT_F32, 2, 3, 7, 0, 0),
+                     false, true);
+}
+static Value make_dot_bf16(Graph *g) {
+    return build_dot(g, input(g, "x", DT_BF16, 2, 40, 60, 0, 0),
+                     input(g, "y", DT_BF16, 2, 60, 50, 0, 0), false, false);
+}
+static Value make_scatter(Graph *g) {
+    const Value base = input(g, "x", DT_F32, 2, 5, 300, 0, 0),
+                i = input(g, "i", DT_I64, 1, 200, 0, 0, 0),
+                u = input(g, "u", DT_F32, 2, 200, 300, 0, 0);
+    return emit(g, OP_scatter, (Value[]){base, i, u}, 3,
+                (AttrField[]){attr_int(A_AXIS, 0), attr_int(A_MODE, SCATTER_ADD)}, 2, 0);
+}
+static Value make_conv(Graph *g) {
     const int64_t one[] = {1, 1}, two[] = {2, 2};
-    const AttrField f[] = {attr_ints(A_LOW, one, 2), attr_ints(A_HIGH, one, 2), attr_ints(A_STRIDES, two, 2), attr_ints(A_DILATIONS, one, 2), attr_int(A_GROUPS, 2)};
-    return emit(g, OP_conv, (Value[]){input(g, "x", DT_F32, 4, 2, 8, 17, 20), input(g, "w", DT_F32, 4, 6, 4, 3, 3)}, 2, f, 5, 0);
+    const AttrField f[] = {attr_ints(A_LOW, one, 2), attr_ints(A_HIGH, one, 2),
+                           attr_ints(A_STRIDES, two, 2), attr_ints(A_DILATIONS, one, 2),
+                           attr_int(A_GROUPS, 2)};
+    return emit(
+        g, OP_conv,
+        (Value[]){input(g, "x", DT_F32, 4, 2, 8, 17, 20), input(g, "w", DT_F32, 4, 6, 4, 3, 3)}, 2,
+        f, 5, 0);
 }
-static const struct { const char *name; MakeFn *make; } graphs[] = {
-    {"map", make_map}, {"transpose", make_transpose}, {"softmax", make_softmax}, {"softmax_columns", make_softmax_columns}, {"all_sum", make_all_sum},
-    {"all_max", make_all_max}, {"column_sum", make_column_sum}, {"argmax", make_argmax}, {"argmin_columns", make_argmin_columns}, {"dot", make_dot},
-    {"dot_transposed", make_dot_transposed}, {"dot_small", make_dot_small}, {"dot_bf16", make_dot_bf16}, {"scatter", make_scatter}, {"conv", make_conv}};
+static const struct {
+    const char *name;
+    MakeFn *make;
+} graphs[] = {{"map", make_map},
+              {"transpose", make_transpose},
+              {"softmax", make_softmax},
+              {"softmax_columns", make_softmax_columns},
+              {"all_sum", make_all_sum},
+              {"all_max", make_all_max},
+              {"column_sum", make_column_sum},
+              {"argmax", make_argmax},
+              {"argmin_columns", make_argmin_columns},
+              {"dot", make_dot},
+              {"dot_transposed", make_dot_transposed},
+              {"dot_small", make_dot_small},
+              {"dot_bf16", make_dot_bf16},
+              {"scatter", make_scatter},
+              {"conv", make_conv}};
 enum { N_GRAPHS = sizeof graphs / sizeof *graphs };
 
-static void set_threads(void *lib, int n)
-{
+static void set_threads(void *lib, int n) {
     void *symbol = dlsym(lib, "omp_set_num_threads");
     void (*set)(int);
     memcpy(&set, &symbol, sizeof set);
     if (symbol) set(n);
 }
 
-Test(graphs, every_form_equals_the_interpreter_on_any_number_of_threads)
-{
+Test(graphs, every_form_equals_the_interpreter_on_any_number_of_threads) {
     static Case cases[N_GRAPHS];
     Text source = {.arena = arena_new()};
     int wrong = 0;
@@ -87,7 +137,8 @@ Test(graphs, every_form_equals_the_interpreter_on_any_number_of_threads)
     for (int i = 0; i < N_GRAPHS; i++) {
         FuzzData data = {cases[i].g, 7, arena_new()};
         InterpEnv env = fuzz_env(&data);
-        unsigned char *one = case_memory(&cases[i], &data), *three = case_memory(&cases[i], &data), *library = case_memory(&cases[i], &data);
+        unsigned char *one = case_memory(&cases[i], &data), *three = case_memory(&cases[i], &data),
+                      *library = case_memory(&cases[i], &data);
         set_threads(lib, 1);
         case_run(&cases[i], lib, ENTRY_EVAL, &env, one, false);
         set_threads(lib, 3);
@@ -96,7 +147,8 @@ Test(graphs, every_form_equals_the_interpreter_on_any_number_of_threads)
         double tolerance = i == 12 ? 1e-2 : 1e-5;
         wrong += !case_equal(&cases[i], ENTRY_EVAL, &data, &env, one, tolerance);
         wrong += !case_equal(&cases[i], ENTRY_EVAL, &data, &env, library, tolerance);
-        cr_assert_eq(memcmp(one, three, cases[i].plan->arena_bytes), 0, "%s depends on the number of threads", graphs[i].name);
+        cr_assert_eq(memcmp(one, three, cases[i].plan->arena_bytes), 0,
+                     "%s depends on the number of threads", graphs[i].name);
         free(one), free(three), free(library);
         arena_free(data.arena);
     }

@@ -1,5 +1,5 @@
-/* Tests that random typed graphs compute on the shim what the interpreter computes: hundreds of kernels in one translation unit.
- * A fixed sample; TRAINC_FUZZ=first:count runs others. */
+/* Tests that random typed graphs compute on the shim what the interpreter computes: hundreds of
+ * kernels in one translation unit. A fixed sample; TRAINC_FUZZ=first:count runs others. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,33 +9,40 @@
 #include "passes.h"
 
 enum { PER_SOURCE = 100, SAMPLE = 100 };
-typedef struct Case { uint64_t seed; double tolerance; Graph *g; const Plan *plan; HostEntry entry[2]; } Case;
+typedef struct Case {
+    uint64_t seed;
+    double tolerance;
+    Graph *g;
+    const Plan *plan;
+    HostEntry entry[2];
+} Case;
 static const EntryKind kinds[2] = {ENTRY_EVAL, ENTRY_MICRO};
 static FuzzData data;
 static InterpEnv interp;
 
-static double scalar_of(const char *name)
-{
+static double scalar_of(const char *name) {
     if (!strcmp(name, "seed")) return (double)interp.seed;
     if (!strcmp(name, "step")) return (double)interp.step;
     if (!strcmp(name, "micro")) return (double)interp.micro;
     return interp.scalar(interp.user, name);
 }
 
-static void make_case(Case *c, uint64_t seed, Text *out)
-{
+static void make_case(Case *c, uint64_t seed, Text *out) {
     *c = (Case){.seed = seed, .g = fuzz_graph(seed)};
-    c->tolerance = fuzz_tolerance(c->g);                     /* before macros are expanded */
+    c->tolerance = fuzz_tolerance(c->g); /* before macros are expanded */
     PassOptions options = {.ignore_index = -100, .fuel = -1, .for_gpu = true};
     PassContext ctx = {.g = c->g, .arena = out->arena, .options = &options, .log = stderr};
-    cr_assert(passes_run(&ctx, "expand,fuse,schedule,memplan"), "graph %d cannot be planned", (int)seed);
+    cr_assert(passes_run(&ctx, "expand,fuse,schedule,memplan"), "graph %d cannot be planned",
+              (int)seed);
     if (ctx.g != c->g) graph_free(c->g);
     c->g = ctx.g, c->plan = ctx.plan;
-    for (int e = 0; e < 2; e++) c->entry[e] = host_print_entry(c->g, c->plan, kinds[e], arena_printf(out->arena, "g%d_%s", (int)seed, entry_name[kinds[e]]), out);
+    for (int e = 0; e < 2; e++)
+        c->entry[e] = host_print_entry(
+            c->g, c->plan, kinds[e],
+            arena_printf(out->arena, "g%d_%s", (int)seed, entry_name[kinds[e]]), out);
 }
 
-static void fill(const Graph *g, const Plan *plan, unsigned char *memory)
-{
+static void fill(const Graph *g, const Plan *plan, unsigned char *memory) {
     for (uint32_t i = 0; i < plan->n_buffers; i++) {
         const Buffer *b = &plan->buffers[i];
         Tensor t;
@@ -49,34 +56,37 @@ static void fill(const Graph *g, const Plan *plan, unsigned char *memory)
     }
 }
 
-static const Buffer *buffer_of_root(const Plan *plan, EntryKind entry, const Root *r)
-{
+static const Buffer *buffer_of_root(const Plan *plan, EntryKind entry, const Root *r) {
     for (uint32_t i = 0; i < plan->n_buffers; i++) {
         const Buffer *b = &plan->buffers[i];
-        const bool fits = r->is_update ? b->cls != BUF_IO && b->cls != BUF_INPUTS : b->cls == BUF_IO && b->entry == entry;
+        const bool fits = r->is_update ? b->cls != BUF_IO && b->cls != BUF_INPUTS
+                                       : b->cls == BUF_IO && b->entry == entry;
         if (fits && b->symbol && !strcmp(b->symbol, r->name)) return b;
     }
     return NULL;
 }
 
-static void compare(const Case *c, const Root *root, const Tensor *want, const unsigned char *bytes, const char *arch)
-{
+static void compare(const Case *c, const Root *root, const Tensor *want, const unsigned char *bytes,
+                    const char *arch) {
     const Tensor got = tensor_from_bytes(data.arena, want->type, bytes);
     const int64_t n = type_elems(&want->type);
     double difference = 0, size = 0;
     for (int64_t i = 0; i < n; i++) {
         if (dtype_info[want->type.dtype].cls != CLASS_FLT) {
-            cr_assert_eq(got.u.i[i], want->u.i[i], "graph %d on %s: %s[%d] is %lld, not %lld", (int)c->seed, arch, root->name, (int)i, (long long)got.u.i[i], (long long)want->u.i[i]);
+            cr_assert_eq(got.u.i[i], want->u.i[i], "graph %d on %s: %s[%d] is %lld, not %lld",
+                         (int)c->seed, arch, root->name, (int)i, (long long)got.u.i[i],
+                         (long long)want->u.i[i]);
             continue;
         }
         difference += (got.u.f[i] - want->u.f[i]) * (got.u.f[i] - want->u.f[i]);
         size += want->u.f[i] * want->u.f[i];
     }
-    cr_assert(sqrt(difference) <= c->tolerance * (sqrt(size) + sqrt((double)n) * 0.1), "graph %d on %s: %s is off by %.3g of %.3g", (int)c->seed, arch, root->name, sqrt(difference), sqrt(size));
+    cr_assert(sqrt(difference) <= c->tolerance * (sqrt(size) + sqrt((double)n) * 0.1),
+              "graph %d on %s: %s is off by %.3g of %.3g", (int)c->seed, arch, root->name,
+              sqrt(difference), sqrt(size));
 }
 
-static void run_case(const Case *c, Host *h, const char *arch)
-{
+static void run_case(const Case *c, Host *h, const char *arch) {
     data = (FuzzData){c->g, c->seed + 1000, arena_new()};
     interp = fuzz_env(&data);
     for (int e = 0; e < 2; e++) {
@@ -85,7 +95,8 @@ static void run_case(const Case *c, Host *h, const char *arch)
         cr_assert(interp_entry(c->g, kinds[e], &interp, data.arena, want, stderr));
         unsigned char *memory = host_alloc(c->plan->arena_bytes);
         fill(c->g, c->plan, memory);
-        cr_assert(host_run_entry(h, &c->entry[e], memory, scalar_of), "graph %d on %s: %s", (int)c->seed, arch, host_error());
+        cr_assert(host_run_entry(h, &c->entry[e], memory, scalar_of), "graph %d on %s: %s",
+                  (int)c->seed, arch, host_error());
         for (uint32_t i = 0; i < entry->n; i++) {
             const Buffer *b = buffer_of_root(c->plan, kinds[e], &entry->roots[i]);
             cr_assert(b, "graph %d: no buffer of %s", (int)c->seed, entry->roots[i].name);
@@ -96,8 +107,7 @@ static void run_case(const Case *c, Host *h, const char *arch)
     arena_free(data.arena);
 }
 
-static void run_batch(uint64_t first, int n, const char *arch)
-{
+static void run_batch(uint64_t first, int n, const char *arch) {
     static Case cases[PER_SOURCE];
     Text source = {.arena = arena_new()};
     target_hip_prelude(&source);
@@ -109,14 +119,16 @@ static void run_batch(uint64_t first, int n, const char *arch)
     arena_free(source.arena);
 }
 
-static void run_sample(const char *arch)
-{
+static void run_sample(const char *arch) {
     long long first = 1, count = SAMPLE;
     const char *given = getenv("TRAINC_FUZZ");
     if (given) sscanf(given, "%lld:%lld", &first, &count);
-    for (; count > 0; first += PER_SOURCE, count -= PER_SOURCE) run_batch((uint64_t)first, count < PER_SOURCE ? (int)count : PER_SOURCE, arch);
+    for (; count > 0; first += PER_SOURCE, count -= PER_SOURCE)
+        run_batch((uint64_t)first, count < PER_SOURCE ? (int)count : PER_SOURCE, arch);
 }
 
 Test(fuzz, random_graphs_equal_the_interpreter_on_waves_of_64) { run_sample("gfx90a"); }
 Test(fuzz, random_graphs_equal_the_interpreter_on_waves_of_32) { run_sample("gfx1100"); }
-Test(fuzz, seed_730_differs_by_rounding_alone) { for (int i = 0; i < 2; i++) run_batch(730, 1, host_archs[i]); }
+Test(fuzz, seed_730_differs_by_rounding_alone) {
+    for (int i = 0; i < 2; i++) run_batch(730, 1, host_archs[i]);
+}

@@ -58,8 +58,10 @@ Test(diag, severities_print_as_words) {
     Graph *g = graph_new("t");
     diag_add(g, N_TRAINS, 0, 3LL, 4LL, ": a, b, c", "");
     diag_add(g, W_UNTRAINED, 0, "w");
-    expect_print(g, "note[N_TRAINS]: 3 of 4 parameters train: a, b, c\nwarning[W_UNTRAINED]: parameter w does "
-                    "not reach the loss and will not train\n");
+    expect_print(
+        g,
+        "note[N_TRAINS]: 3 of 4 parameters train: a, b, c\nwarning[W_UNTRAINED]: parameter w does "
+        "not reach the loss and will not train\n");
 }
 
 Test(diag, all_wrong_shapes_of_a_graph_are_collected) {

@@ -157,8 +157,8 @@ static uint32_t float_leaves(const Graph *g, Value *leaves, uint32_t cap) {
     return n;
 }
 
-/* bf16 rounds, detach keeps its gradient to itself, and a SET of equal indices gives its gradient to each update, as in torch, not to
- * the last alone. */
+/* bf16 rounds, detach keeps its gradient to itself, and a SET of equal indices gives its gradient
+ * to each update, as in torch, not to the last alone. */
 static bool is_comparable(const Graph *g) {
     for (Value v = 1; v < g->n_nodes; v++) {
         if (graph_type_at(g, v)->dtype == DT_BF16 || graph_op(g, v) == OP_detach) return false;

@@ -36,7 +36,8 @@ Test(rows, every_map_agrees_with_finite_differences) {
         int n_tested = 0;
         if (op_info[op].lower != LOWER_MAP || !op_info[op].body || !is_float_map((OpCode)op))
             continue;
-        if (!strcmp(op_info[op].body, "a")) continue; /* the identity, without a gradient on purpose */
+        if (!strcmp(op_info[op].body, "a"))
+            continue; /* the identity, without a gradient on purpose */
         for (int i = 0; i < N_DOMAINS; i++) {
             Check *c = check_new((uint64_t)op * 16 + (uint64_t)i);
             Value y = map_of_inputs(c, (OpCode)op, DT_F64, domains[i]);

@@ -9,13 +9,15 @@
 
 static trainc_step *open_toy(void) {
     trainc_step *s;
-    trainc_options o = {.set = TRAINC_SET_LR | TRAINC_SET_MOMENTUM, .lr = 0.05f, .momentum = 0.9f, .seed = 7};
+    trainc_options o = {
+        .set = TRAINC_SET_LR | TRAINC_SET_MOMENTUM, .lr = 0.05f, .momentum = 0.9f, .seed = 7};
     cr_assert_eq(trainc_open(toy_program(), &o, &s), TRAINC_OK);
     return s;
 }
 
 static void train(trainc_step *s, int n, double *loss) {
-    trainc_tensor t[2] = {{"ids", TRAINC_I64, 2, {8, 2}, toy_ids}, {"labels", TRAINC_F32, 1, {8}, toy_labels}};
+    trainc_tensor t[2] = {{"ids", TRAINC_I64, 2, {8, 2}, toy_ids},
+                          {"labels", TRAINC_F32, 1, {8}, toy_labels}};
     for (int i = 0; i < n; i++) {
         trainc_result r;
         cr_assert_eq(trainc_train(s, t, 2, &r), TRAINC_OK, "%s", trainc_error(s));
@@ -26,8 +28,7 @@ static void train(trainc_step *s, int n, double *loss) {
 static int entries(const char *folder) {
     int n = 0;
     DIR *d = opendir(folder);
-    for (struct dirent *e; (e = readdir(d));)
-        n += e->d_name[0] != '.';
+    for (struct dirent *e; (e = readdir(d));) n += e->d_name[0] != '.';
     closedir(d);
     return n;
 }
@@ -126,18 +127,19 @@ Test(checkpoint, a_damaged_one_is_refused_and_changes_nothing) {
         trainc_get(s, "w", before, sizeof before);
         spoil(path, files[i / 2], i % 2 ? 20 : 100000);
         trainc_status r = trainc_load(s, path);
-        cr_assert_eq(r, i == 4 ? TRAINC_OK : TRAINC_BAD_MODEL, "%s: %s", files[i / 2], trainc_error(s)); /* 4: only the last newline is gone */
+        cr_assert_eq(r, i == 4 ? TRAINC_OK : TRAINC_BAD_MODEL, "%s: %s", files[i / 2],
+                     trainc_error(s)); /* 4: only the last newline is gone */
         trainc_get(s, "w", after, sizeof after);
         cr_assert(i == 4 || memcmp(before, after, sizeof after) == 0);
-        if (i == 5)
-            cr_assert_eq(trainc_save(s, path), TRAINC_OK);
+        if (i == 5) cr_assert_eq(trainc_save(s, path), TRAINC_OK);
     }
     trainc_close(s);
 }
 
 Test(checkpoint, a_safetensors_file_of_another_shape_is_refused_by_name) {
     char path[1200];
-    static const char header[] = "{\"w\":{\"dtype\":\"F32\",\"shape\":[1,5],\"data_offsets\":[0,20]}}      ";
+    static const char header[] =
+        "{\"w\":{\"dtype\":\"F32\",\"shape\":[1,5],\"data_offsets\":[0,20]}}      ";
     char all[200] = {0};
     size_t k = strlen(header);
     snprintf(path, sizeof path, "%s/w.safetensors", test_folder("shape"));
@@ -146,6 +148,7 @@ Test(checkpoint, a_safetensors_file_of_another_shape_is_refused_by_name) {
     write_file(path, all, 8 + k + 20);
     trainc_step *s = open_toy();
     cr_assert_eq(trainc_load(s, path), TRAINC_BAD_MODEL);
-    cr_assert(strstr(trainc_error(s), "w is f32 [1, 5], the program wants f32 [5]"), "%s", trainc_error(s));
+    cr_assert(strstr(trainc_error(s), "w is f32 [1, 5], the program wants f32 [5]"), "%s",
+              trainc_error(s));
     trainc_close(s);
 }

@@ -12,11 +12,14 @@ static uint16_t write16(trainc_dtype t, double x) {
     return bits;
 }
 
-/* Every finite value comes back; the midpoint of two neighbours goes to the even one, and beside it to the nearer. */
+/* Every finite value comes back; the midpoint of two neighbours goes to the even one, and beside it
+ * to the nearer. */
 static void check_type(trainc_dtype t, uint16_t infinity) {
     for (uint32_t i = 0; i < infinity; i++) {
         uint16_t low = (uint16_t)i, next = (uint16_t)(i + 1);
-        double a = read16(t, low), b = i + 1 < infinity ? read16(t, next) : 2 * a - read16(t, (uint16_t)(low - 1)), mid = a + (b - a) / 2;
+        double a = read16(t, low),
+               b = i + 1 < infinity ? read16(t, next) : 2 * a - read16(t, (uint16_t)(low - 1)),
+               mid = a + (b - a) / 2;
         uint16_t even = low & 1 ? next : low;
         cr_assert_eq(write16(t, a), low);
         cr_assert_eq(write16(t, mid), even, "midpoint above %04x", low);
@@ -58,7 +61,8 @@ Test(dtype, unsigned_tokens_are_not_read_as_signed) {
 }
 
 Test(dtype, conversions_that_lose_are_refused) {
-    cr_assert(rt_converts(TRAINC_F64, TRAINC_F32) && rt_converts(TRAINC_BF16, TRAINC_F32) && rt_converts(TRAINC_U8, TRAINC_F32));
+    cr_assert(rt_converts(TRAINC_F64, TRAINC_F32) && rt_converts(TRAINC_BF16, TRAINC_F32) &&
+              rt_converts(TRAINC_U8, TRAINC_F32));
     cr_assert(rt_converts(TRAINC_U16, TRAINC_I64) && rt_converts(TRAINC_I64, TRAINC_I32));
     cr_assert_not(rt_converts(TRAINC_F32, TRAINC_I64));
     cr_assert_not(rt_converts(TRAINC_I32, TRAINC_F32));

@@ -6,7 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-const int64_t toy_ids[][2] = {{0, 1}, {2, 2}, {4, 0}, {3, 1}, {1, 2}, {-1, 0}, {2, 3}, {4, 4}, {0, 0}, {1, 1}, {3, 4}};
+const int64_t toy_ids[][2] = {{0, 1}, {2, 2}, {4, 0}, {3, 1}, {1, 2}, {-1, 0},
+                              {2, 3}, {4, 4}, {0, 0}, {1, 1}, {3, 4}};
 const float toy_labels[] = {1, 0.5f, -1, 2, 0, 1.5f, 0.25f, 3, -2, 1, 0.75f};
 
 const char *test_folder(const char *name) {
@@ -37,9 +38,11 @@ char *read_file(const char *path, size_t *n) {
     return p;
 }
 
-void write_npy(const char *path, const char *descr, const char *shape, const void *bytes, size_t n) {
+void write_npy(const char *path, const char *descr, const char *shape, const void *bytes,
+               size_t n) {
     char head[256];
-    int k = snprintf(head + 10, sizeof head - 10, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shape);
+    int k = snprintf(head + 10, sizeof head - 10,
+                     "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shape);
     int total = (10 + k + 1 + 63) / 64 * 64;
     memcpy(head, "\x93NUMPY\1\0", 8);
     memset(head + 10 + k, ' ', (size_t)(total - 10 - k));
@@ -53,19 +56,20 @@ void write_npy(const char *path, const char *descr, const char *shape, const voi
     fclose(f);
 }
 
-void toy_reference_step(ToyReference *t, const int64_t *ids, const float *labels, int n, double lr, double momentum, double wd, double clip) {
+void toy_reference_step(ToyReference *t, const int64_t *ids, const float *labels, int n, double lr,
+                        double momentum, double wd, double clip) {
     double squares = 0;
     memset(t->grad, 0, sizeof t->grad);
     t->loss = 0;
     for (int i = 0; i < n; i++) {
-        int a = (int)((ids[2 * i] + TOY_ROWS) % TOY_ROWS), b = (int)((ids[2 * i + 1] + TOY_ROWS) % TOY_ROWS);
+        int a = (int)((ids[2 * i] + TOY_ROWS) % TOY_ROWS),
+            b = (int)((ids[2 * i + 1] + TOY_ROWS) % TOY_ROWS);
         double e = t->w[a] + t->w[b] - (double)labels[i];
         t->loss += e * e / n;
         t->grad[a] += 2 * e / n;
         t->grad[b] += 2 * e / n;
     }
-    for (int r = 0; r < TOY_ROWS; r++)
-        squares += t->grad[r] * t->grad[r];
+    for (int r = 0; r < TOY_ROWS; r++) squares += t->grad[r] * t->grad[r];
     t->norm = sqrt(squares);
     double share = t->norm > clip ? clip / (t->norm + 1e-6) : 1;
     for (int r = 0; r < TOY_ROWS; r++) {

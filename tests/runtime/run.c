@@ -33,8 +33,7 @@ static int run(const char *options) {
     char text[2000], *argv[64] = {"run", BUILD_DIR "/toy-step"};
     int argc = 2;
     snprintf(text, sizeof text, "%s", options);
-    for (char *p = strtok(text, " "); p; p = strtok(NULL, " "))
-        argv[argc++] = p;
+    for (char *p = strtok(text, " "); p; p = strtok(NULL, " ")) argv[argc++] = p;
     cr_assert_not_null(freopen("stderr.txt", "w", stderr));
     int status = trainc_run_main(argc, argv);
     fflush(stderr);
@@ -62,7 +61,9 @@ Test(run, logs_every_step_and_wraps_around_the_data) {
     ToyReference ref = {.w = {0.5, -0.25, 1, 0, 2}};
     size_t n;
     begin("run-log", 11);
-    cr_assert_eq(run(DATA "--steps 5 --lr 0.1 --momentum 0.9 --clip 1 --schedule linear --warmup 2 --log l.jsonl"), 0);
+    cr_assert_eq(run(DATA "--steps 5 --lr 0.1 --momentum 0.9 --clip 1 --schedule linear --warmup 2 "
+                          "--log l.jsonl"),
+                 0);
     char *log = read_file("l.jsonl", &n), *line = strtok(log, "\n");
     const double lr[] = {0, 0.05, 0.1, 0.1 * 2 / 3, 0.1 / 3};
     for (int k = 0; k < 5; k++, line = strtok(NULL, "\n")) {
@@ -76,7 +77,8 @@ Test(run, logs_every_step_and_wraps_around_the_data) {
         cr_assert_eq(field(line, "loss_scale"), 1);
         cr_assert_not_null(strstr(line, "\"skipped\": false"));
         cr_assert_eq(field(line, "arena_bytes"), 4096);
-        cr_assert(field(line, "samples_per_s") > 0 && field(line, "tokens_per_s") > 0 && field(line, "ms") > 0);
+        cr_assert(field(line, "samples_per_s") > 0 && field(line, "tokens_per_s") > 0 &&
+                  field(line, "ms") > 0);
     }
     cr_assert_null(line);
     free(log);
@@ -116,7 +118,8 @@ Test(run, resumed_shuffled_and_repeated_runs_are_the_same_bits) {
     same_file("whole/trainc.json", "rest/trainc.json");
     cr_assert_eq(run(DATA "--shuffle --seed 6 --lr 0.05 --momentum 0.9 --steps 9 --save other"), 0);
     size_t n, m;
-    char *x = read_file("whole/model.safetensors", &n), *y = read_file("other/model.safetensors", &m);
+    char *x = read_file("whole/model.safetensors", &n),
+         *y = read_file("other/model.safetensors", &m);
     cr_assert(n == m && memcmp(x, y, n) != 0, "another seed gives another order");
     free(x);
     free(y);
@@ -140,25 +143,31 @@ Test(run, saved_gradients_are_means_before_clipping) {
 Test(run, evaluates_all_held_back_samples_after_the_steps_that_were_asked_for) {
     size_t n;
     begin("run-eval", 11);
-    cr_assert_eq(run(DATA "--steps 5 --lr 0 --eval-data ids=ids.npy --eval-data labels=labels.npy --eval-every 2 --log l.jsonl"), 0);
+    cr_assert_eq(run(DATA "--steps 5 --lr 0 --eval-data ids=ids.npy --eval-data labels=labels.npy "
+                          "--eval-every 2 --log l.jsonl"),
+                 0);
     char *log = read_file("l.jsonl", &n), *line = strtok(log, "\n");
     const float w[TOY_ROWS] = {0.5f, -0.25f, 1, 0, 2};
     double want = 0, close = 0;
     for (int i = 0; i < 11; i++) {
-        double e = (double)w[(toy_ids[i][0] + 5) % 5] + (double)w[toy_ids[i][1]] - (double)toy_labels[i];
+        double e =
+            (double)w[(toy_ids[i][0] + 5) % 5] + (double)w[toy_ids[i][1]] - (double)toy_labels[i];
         want += e * e / 11;
         close += fabs(e) <= 1 ? 1.0 / 11 : 0;
     }
     for (int k = 1; line; k++, line = strtok(NULL, "\n")) {
         cr_assert_eq(strstr(line, "eval_loss") != NULL, k % 2 == 0);
         if (k % 2 == 0)
-            cr_assert(fabs(field(line, "eval_loss") - want) < 1e-5 && fabs(field(line, "eval_close") - close) < 1e-6, "%s", line);
+            cr_assert(fabs(field(line, "eval_loss") - want) < 1e-5 &&
+                          fabs(field(line, "eval_close") - close) < 1e-6,
+                      "%s", line);
     }
     free(log);
 }
 
 Test(run, starts_from_other_weights) {
-    static const char header[] = "{\"w\":{\"dtype\":\"F64\",\"shape\":[5],\"data_offsets\":[0,40]}}         ";
+    static const char header[] =
+        "{\"w\":{\"dtype\":\"F64\",\"shape\":[5],\"data_offsets\":[0,40]}}         ";
     char all[300] = {0};
     const double w[5] = {1, 2, 3, 4, 5};
     size_t k = strlen(header);
@@ -172,20 +181,25 @@ Test(run, starts_from_other_weights) {
     cr_assert_eq(run(DATA "--steps 1 --lr 0 --init init.safetensors --save c"), 0);
     cr_assert_eq(st_open(&s, "c/model.safetensors", TRAINC_BAD_MODEL, &f), TRAINC_OK);
     const float *got = (const float *)(const void *)st_find(&s, "w")->data;
-    for (int i = 0; i < 5; i++)
-        cr_assert_eq((double)got[i], w[i]);
+    for (int i = 0; i < 5; i++) cr_assert_eq((double)got[i], w[i]);
     st_close(&s);
 }
 
-typedef struct Refusal { const char *options; int status; const char *says; } Refusal;
+typedef struct Refusal {
+    const char *options;
+    int status;
+    const char *says;
+} Refusal;
 
 Test(run, what_cannot_work_is_refused_before_it_starts) {
     static const Refusal rows[] = {
-        {"--data ids=ids.npy --stpes 3 --lr x --warmup -1", 2, "unknown option --stpes (did you mean --steps?)"},
+        {"--data ids=ids.npy --stpes 3 --lr x --warmup -1", 2,
+         "unknown option --stpes (did you mean --steps?)"},
         {"--data ids=ids.npy --stpes 3 --lr x --warmup -1", 2, "--lr x is not a number"},
         {"--data ids=ids.npy --stpes 3 --lr x --warmup -1", 2, "--warmup -1 is not a whole number"},
         {"--data ids=ids.npy --steps 3", 2, "no data for input labels"},
-        {DATA "--data lables=labels.npy", 2, "the program has no input lables (did you mean labels?)"},
+        {DATA "--data lables=labels.npy", 2,
+         "the program has no input lables (did you mean labels?)"},
         {DATA "--steps 2 --epochs 1", 2, "--steps and --epochs exclude each other"},
         {DATA "--schedule cosin", 2, "did you mean cosine"},
         {DATA "--schedule wsd", 2, "--schedule wsd needs --decay"},
@@ -194,7 +208,8 @@ Test(run, what_cannot_work_is_refused_before_it_starts) {
         {DATA "--save-every 3", 2, "--save-every needs --save"},
         {DATA "--device gpu", 2, "no such device: gpu"},
         {"--data ids=nowhere.npy --data labels=labels.npy", 5, "No such file"},
-        {"--data ids=labels.npy --data labels=labels.npy", 5, "data of type f32 cannot become the model's i64"},
+        {"--data ids=labels.npy --data labels=labels.npy", 5,
+         "data of type f32 cannot become the model's i64"},
         {"--data ids=ids.npy --data labels=ids.npy", 5, "cannot become the model's f32"},
         {DATA "--resume nowhere", 4, "nowhere is no checkpoint folder"},
         {DATA "--init nowhere.safetensors", 4, "No such file"},

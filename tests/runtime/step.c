@@ -3,10 +3,15 @@
 #include <math.h>
 #include <string.h>
 
-#define CLOSE(a, b) cr_assert(fabs((double)(a) - (double)(b)) <= 1e-5 * (1 + fabs((double)(b))), "%.9g is not %.9g", (double)(a), (double)(b))
+#define CLOSE(a, b)                                                                                \
+    cr_assert(fabs((double)(a) - (double)(b)) <= 1e-5 * (1 + fabs((double)(b))),                   \
+              "%.9g is not %.9g", (double)(a), (double)(b))
 
 static trainc_step *open_toy(const char *device) {
-    trainc_options o = {.device = device, .set = TRAINC_SET_LR | TRAINC_SET_MOMENTUM | TRAINC_SET_WEIGHT_DECAY, .lr = 0.1f, .momentum = 0.9f,
+    trainc_options o = {.device = device,
+                        .set = TRAINC_SET_LR | TRAINC_SET_MOMENTUM | TRAINC_SET_WEIGHT_DECAY,
+                        .lr = 0.1f,
+                        .momentum = 0.9f,
                         .weight_decay = 0.01f};
     trainc_step *s;
     cr_assert_eq(trainc_open(toy_program(), &o, &s), TRAINC_OK, "%s", trainc_error(s));
@@ -29,14 +34,14 @@ Test(step, trains_like_the_reference_over_micro_batches_and_a_padded_batch) {
         float w[TOY_ROWS];
         toy_inputs(t, first[k], n[k]);
         cr_assert_eq(trainc_train(s, t, 2, &r), TRAINC_OK, "%s", trainc_error(s));
-        toy_reference_step(&ref, toy_ids[first[k]], toy_labels + first[k], (int)n[k], 0.1, 0.9, 0.01, INFINITY);
+        toy_reference_step(&ref, toy_ids[first[k]], toy_labels + first[k], (int)n[k], 0.1, 0.9,
+                           0.01, INFINITY);
         CLOSE(r.loss, ref.loss);
         CLOSE(r.grad_norm, ref.norm);
         cr_assert_eq(r.step, k + 1);
         cr_assert_eq(r.counted, n[k]);
         cr_assert_eq(trainc_get(s, "w", w, sizeof w), TRAINC_OK);
-        for (int i = 0; i < TOY_ROWS; i++)
-            CLOSE(w[i], ref.w[i]);
+        for (int i = 0; i < TOY_ROWS; i++) CLOSE(w[i], ref.w[i]);
     }
     trainc_close(s);
 }
@@ -48,7 +53,8 @@ Test(step, evaluates_any_number_of_samples_without_training) {
     double want = 0;
     float w[TOY_ROWS] = {0.5f, -0.25f, 1, 0, 2}, after[TOY_ROWS];
     for (int i = 0; i < 11; i++) {
-        double e = (double)w[(toy_ids[i][0] + TOY_ROWS) % TOY_ROWS] + (double)w[toy_ids[i][1]] - (double)toy_labels[i];
+        double e = (double)w[(toy_ids[i][0] + TOY_ROWS) % TOY_ROWS] + (double)w[toy_ids[i][1]] -
+                   (double)toy_labels[i];
         want += e * e / 11;
     }
     toy_inputs(t, 0, 11);
@@ -100,7 +106,10 @@ Test(step, widens_integers_and_narrows_them_where_every_value_fits) {
     trainc_close(s);
 }
 
-typedef struct Wrong { const char *what, *says; trainc_status status; } Wrong;
+typedef struct Wrong {
+    const char *what, *says;
+    trainc_status status;
+} Wrong;
 
 Test(step, refuses_wrong_calls_with_a_status_and_a_sentence_and_stays_usable) {
     trainc_step *s = open_toy(NULL);
@@ -124,7 +133,8 @@ Test(step, refuses_wrong_calls_with_a_status_and_a_sentence_and_stays_usable) {
     t[1].rank = 2;
     t[1].dims[1] = 3;
     cr_assert_eq(trainc_train(s, t, 2, &r), TRAINC_BAD_DATA);
-    cr_assert(strstr(trainc_error(s), "[8, 3]") && strstr(trainc_error(s), "[4]"), "%s", trainc_error(s));
+    cr_assert(strstr(trainc_error(s), "[8, 3]") && strstr(trainc_error(s), "[4]"), "%s",
+              trainc_error(s));
     toy_inputs(t, 0, 8);
     t[0].dtype = TRAINC_F32;
     cr_assert_eq(trainc_train(s, t, 2, &r), TRAINC_BAD_DATA);
@@ -133,7 +143,8 @@ Test(step, refuses_wrong_calls_with_a_status_and_a_sentence_and_stays_usable) {
     ids[6][1] = 99;
     t[0].data = ids;
     cr_assert_eq(trainc_train(s, t, 2, &r), TRAINC_BAD_DATA);
-    cr_assert_str_eq(trainc_error(s), "ids: value 99 in sample 6 is out of range: the table has 5 rows (0 to 4)");
+    cr_assert_str_eq(trainc_error(s),
+                     "ids: value 99 in sample 6 is out of range: the table has 5 rows (0 to 4)");
     cr_assert_eq(trainc_get(s, "nothing", buffer, sizeof buffer), TRAINC_USAGE);
     cr_assert_eq(trainc_get(s, "w", buffer, 4), TRAINC_USAGE);
     cr_assert_eq(trainc_load(s, "/nonexistent.safetensors"), TRAINC_BAD_MODEL);
@@ -159,7 +170,9 @@ Test(step, a_device_that_is_not_there_is_an_error_with_a_sentence) {
 
 Test(step, describes_parameters_moments_gradients_inputs_outputs_in_that_order) {
     trainc_step *s = open_toy(NULL);
-    static const char *const want[] = {"frozen", "w", "m.w", "grad.w", "ids", "labels", "loss", "grad_norm", "loss_sum", "loss_count", "close_sum"};
+    static const char *const want[] = {"frozen",   "w",          "m.w",      "grad.w",
+                                       "ids",      "labels",     "loss",     "grad_norm",
+                                       "loss_sum", "loss_count", "close_sum"};
     cr_assert_eq(trainc_count(s), 11);
     for (size_t i = 0; i < 11; i++) {
         trainc_info info;

@@ -1,4 +1,5 @@
-/* mappings.c - preload me: the sizes of the anonymous mappings that a program asks for, one a line, in TRAINC_MAPPINGS. */
+/* mappings.c - preload me: the sizes of the anonymous mappings that a program asks for, one a line,
+ * in TRAINC_MAPPINGS. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

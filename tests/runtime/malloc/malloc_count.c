@@ -1,9 +1,11 @@
-/* malloc_count.c - preload me: how many allocations a run makes between its second log line and its last.
+/* malloc_count.c - preload me: how many allocations a run makes between its second log line and its
+ * last.
  *
  *   TRAINC_ALLOCATIONS=out.txt LD_PRELOAD=libmalloc_count.so trainc run DIR ... --log l.jsonl
  *
- * The driver flushes its log once per step, so fflush marks the steps. At exit the file holds "steps N allocations M", and where
- * M is not 0 the return addresses of the first few are on stderr. Memory that is mapped directly counts too. */
+ * The driver flushes its log once per step, so fflush marks the steps. At exit the file holds
+ * "steps N allocations M", and where M is not 0 the return addresses of the first few are on
+ * stderr. Memory that is mapped directly counts too. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
@@ -14,7 +16,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t), *__libc_memalign(size_t, size_t);
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
+    *__libc_memalign(size_t, size_t);
 
 static atomic_long count, at_second, at_last, steps, shown;
 
@@ -24,7 +27,8 @@ static void one(void *from) {
         atomic_fetch_add(&shown, 1);
         Dl_info info = {0};
         dladdr(from, &info);
-        fprintf(stderr, "allocation from %s (%s)\n", info.dli_fname ? info.dli_fname : "?", info.dli_sname ? info.dli_sname : "?");
+        fprintf(stderr, "allocation from %s (%s)\n", info.dli_fname ? info.dli_fname : "?",
+                info.dli_sname ? info.dli_sname : "?");
     }
 }
 
@@ -77,8 +81,7 @@ int fflush(FILE *f) {
     }
     if (f && f != stderr && f != stdout) {
         atomic_store(&at_last, atomic_load(&count));
-        if (atomic_fetch_add(&steps, 1) + 1 == 2)
-            atomic_store(&at_second, atomic_load(&count));
+        if (atomic_fetch_add(&steps, 1) + 1 == 2) atomic_store(&at_second, atomic_load(&count));
     }
     return next(f);
 }
@@ -86,8 +89,8 @@ int fflush(FILE *f) {
 __attribute__((destructor)) static void report(void) {
     const char *path = getenv("TRAINC_ALLOCATIONS");
     FILE *f = path ? fopen(path, "w") : NULL;
-    if (!f)
-        return;
-    fprintf(f, "steps %ld allocations %ld\n", atomic_load(&steps), atomic_load(&at_last) - atomic_load(&at_second));
+    if (!f) return;
+    fprintf(f, "steps %ld allocations %ld\n", atomic_load(&steps),
+            atomic_load(&at_last) - atomic_load(&at_second));
     fclose(f);
 }
