@@ -96,13 +96,18 @@ Test(params, running_statistics_never_train) {
     model_free(&m);
 }
 
-Test(params, statistics_that_only_the_export_moved_start_afresh) {
-    Model m = import_good((ImportOptions){.path = MODEL("moved_once"), DIMS({"batch", 2})});
+static void expect_fresh_statistics(const char *path) {
+    Model m = import_good((ImportOptions){.path = path, DIMS({"batch", 2})});
     const State *mean = graph_state(m.graph, "mean"), *var = graph_state(m.graph, "var");
     cr_assert(!mean->source.file && !mean->source.data && mean->fill == 0);
     cr_assert(!var->source.file && !var->source.data && var->fill == 1);
     cr_assert_eq(m.graph->diags.items[0].code, N_STATISTICS);
     model_free(&m);
+}
+
+Test(params, statistics_that_only_the_export_moved_start_afresh) {
+    expect_fresh_statistics(MODEL("moved_once"));
+    expect_fresh_statistics(MODEL("moved_once_9"));
 }
 
 Test(params, trained_statistics_and_those_of_an_evaluation_stay) {
