@@ -5,6 +5,7 @@
  * (--freeze and --train: later wins). */
 #include "options.h"
 #include "codegen.h"
+#include "run_options.h"
 #include <ctype.h>
 #include <getopt.h>
 #include <stdlib.h>
@@ -281,37 +282,17 @@ static void take(Parse *p, OptionId id, const char *arg) {
 
 /* ---- names that are nearly right ---- */
 
-static unsigned distance(const char *a, const char *b) {
-    unsigned row[64];
-    size_t n = strlen(b);
-    if (n >= 63) return 99;
-    for (unsigned j = 0; j <= n; j++) row[j] = j;
-    for (unsigned i = 1; a[i - 1]; i++) {
-        unsigned diagonal = row[0];
-        row[0] = i;
-        for (unsigned j = 1; j <= n; j++) {
-            unsigned best = diagonal + (a[i - 1] != b[j - 1]);
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = best;
-        }
-    }
-    return row[n];
-}
-
 static void unknown_option(Parse *p, const char *arg) {
     char name[64];
+    const char *names[N_OPTIONS];
+    size_t n = 0;
     snprintf(name, sizeof name, "%s", arg + strspn(arg, "-"));
     name[strcspn(name, "=")] = 0;
-    int best = -1;
-    unsigned least = 4;
-    for (int i = 0; i < N_OPTIONS; i++) {
-        unsigned d = distance(name, option_info[i].name);
-        if ((option_info[i].commands & (int)p->o->command) && d < least) least = d, best = i;
-    }
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (option_info[i].commands & (int)p->o->command) names[n++] = option_info[i].name;
+    const char *near = run_closest_name(name, names, n);
     fprintf(stderr, "trainc: unknown option %s", arg);
-    if (best >= 0) fprintf(stderr, "; did you mean --%s?", option_info[best].name);
+    if (near) fprintf(stderr, "; did you mean --%s?", near);
     fputc('\n', stderr);
     p->errors++;
 }
@@ -359,7 +340,7 @@ static void finish(Parse *p, int argc, char **argv) {
     else if (!p->errors)
         fprintf(stderr, "trainc: a model is missing: %s (see --help)\n", command_text(o->command)),
             p->errors++;
-    for (; optind < argc; optind++)
+    for (; optind < argc && !p->errors; optind++) /* else they may belong to what was wrong */
         fprintf(stderr, "trainc: one model at a time: what is %s?\n", argv[optind]), p->errors++;
     if (!o->n_targets) o->targets[o->n_targets++] = "cpu";
 }
