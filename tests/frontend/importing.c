@@ -110,6 +110,19 @@ Test(params, statistics_that_only_the_export_moved_start_afresh) {
     expect_fresh_statistics(MODEL("moved_once_9"));
 }
 
+Test(params, an_inference_export_keeps_its_statistics_and_says_so) {
+    ImportOptions o = {.path = MODEL("inference_norm"), DIMS({"batch", 2})};
+    Model m = import_good(o);
+    cr_assert_eq(m.graph->diags.items[0].code, W_BATCHNORM);
+    cr_assert(!m.samples_mix && !graph_root(m.graph, ENTRY_MICRO, true, "mean"));
+    model_free(&m);
+    o.batchnorm_train = true;
+    m = import_good(o);
+    cr_assert_eq(m.graph->diags.n, 0);
+    cr_assert(m.samples_mix && graph_root(m.graph, ENTRY_MICRO, true, "mean"));
+    model_free(&m);
+}
+
 Test(params, trained_statistics_and_those_of_an_evaluation_stay) {
     Model m = import_good((ImportOptions){.path = MODEL("trained"), DIMS({"batch", 2})});
     cr_assert(graph_state(m.graph, "mean")->source.file &&

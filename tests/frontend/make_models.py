@@ -128,6 +128,12 @@ def statistics():
               raw("var", np.full(3, var, np.float32))], opset=opset, producer="pytorch")
 
 
+def inference_norm():
+    """BatchNormalization as an inference export writes it"""
+    save("inference_norm", [node("BatchNormalization", ["x", "scale", "bias", "mean", "var"], ["y"])], [info("x", ["batch", 3, 2])],
+         [info("y", ["batch", 3, 2])], [raw(n, np.ones(3, np.float32)) for n in ("scale", "bias", "mean", "var")])
+
+
 def faults():
     """one file for each way in which a node can be wrong"""
     x, y = [info("x", ["batch", 4])], [info("y", None)]
@@ -208,5 +214,5 @@ def padding():
 
 if __name__ == "__main__":
     os.makedirs(FOLDER, exist_ok=True)
-    for make in (tiny, external_files, obstacles, fold, versions, inlining, training, statistics, faults, inputs, exporters, lifted, padding):
+    for make in (tiny, external_files, obstacles, fold, versions, inlining, training, statistics, inference_norm, faults, inputs, exporters, lifted, padding):
         make()
