@@ -47,8 +47,8 @@ void find_runtime(const Options *o, CodegenOptions *c) {
     c->runtime_lib = RUNTIME_LIB;
     if (n <= 0) return;
     exe[n] = 0;
-    *strrchr(exe, '/') = 0;
-    const char *prefix = arena_printf(o->arena, "%s/..", exe);
+    for (int i = 0; i < 2 && strrchr(exe, '/'); i++) *strrchr(exe, '/') = 0; /* PREFIX/bin/trainc */
+    const char *prefix = exe;
     const char *header = arena_printf(o->arena, "%s/include/trainc_program.h", prefix);
     if (access(header, R_OK)) return;
     c->runtime_include = arena_printf(o->arena, "%s/include", prefix);
