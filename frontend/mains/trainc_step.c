@@ -115,11 +115,15 @@ static int64_t smaller_divisor(int64_t n, int64_t of) {
 }
 
 static int refuse(const PlannedStep *s, const Options *o, uint64_t budget, uint64_t smallest) {
-    fprintf(
-        stderr,
-        "error[E_DOES_NOT_FIT]: the step needs %s (%llu bytes), the budget is %s (%llu bytes)\n",
-        format_bytes(o->arena, s->plan.arena_bytes), (unsigned long long)s->plan.arena_bytes,
-        format_bytes(o->arena, budget), (unsigned long long)budget);
+    const DiagInfo *info = &diag_info[E_DOES_NOT_FIT];
+    const char *sizes[2];
+    uint64_t bytes[2] = {s->plan.arena_bytes, budget};
+    for (int i = 0; i < 2; i++)
+        sizes[i] = arena_printf(o->arena, "%s (%llu bytes)", format_bytes(o->arena, bytes[i]),
+                                (unsigned long long)bytes[i]);
+    fprintf(stderr, "error[%s]: ", info->code);
+    fprintf(stderr, info->format, sizes[0], sizes[1]);
+    fputc('\n', stderr);
     fprintf(stderr, "  smallest budget that would do: --mem %llu\n  largest terms:",
             (unsigned long long)smallest);
     bool done[N_BUFFER_CLASSES] = {0};
@@ -138,7 +142,7 @@ static int refuse(const PlannedStep *s, const Options *o, uint64_t budget, uint6
             "\n  hint: %s--optimizer sgd and --freeze shrink the state; shorter sequences or "
             "smaller images the activations\n",
             s->plan.micro_batch > 1 ? "--micro-batch 1, " : "");
-    return 3;
+    return info->exit_status;
 }
 
 int step_plan(PlannedStep *s, const Options *o, bool for_gpu, uint64_t budget) {
