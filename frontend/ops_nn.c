@@ -148,5 +148,7 @@ void import_dropout(ImportNode *n) {
                             {"s", node_number(n, type, ratio < 1 ? 1 / (1 - ratio) : 0)}};
         n->out[0] = node_rule(n, "(where m (mul a s) 0)", binds, 3);
     }
-    if (n->n_out > 1) n->out[1] = mask;
+    if (n->n_out > 1) /* before 10 the mask has the data's type */
+        n->out[1] =
+            n->opset < 10 ? build_cast(n->g, mask, (DType)node_type(n, n->in[0])->dtype) : mask;
 }

@@ -248,7 +248,12 @@ void import_upsample(ImportNode *n) {
         return;
     }
     const float *list = node_floats(n, "scales", &count);
-    double scales[MAX_RANK];
+    double scales[MAX_RANK] = {1, 1, 1, 1};
+    if (!list) { /* Upsample-1: of [N, C, H, W] */
+        scales[2] = node_float(n, "height_scale", 1), scales[3] = node_float(n, "width_scale", 1);
+        resize(n, scales, 4, NULL, 0, 0);
+        return;
+    }
     for (uint32_t i = 0; i < count && i < MAX_RANK; i++) scales[i] = list[i];
     resize(n, scales, count < MAX_RANK ? count : MAX_RANK, NULL, 0, 0);
 }

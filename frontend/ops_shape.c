@@ -22,12 +22,13 @@ void import_flatten(ImportNode *n) {
     n->out[0] = build_reshape(n->g, n->in[0], 2, dims);
 }
 
-/* 0 keeps the dim (unless allowzero), -1 takes what is left. */
+/* 0 keeps the dim (unless allowzero), -1 takes what is left. Reshape-1 has the shape as attribute.
+ */
 void import_reshape(ImportNode *n) {
     const int64_t *list;
     uint32_t rank;
     int64_t dims[MAX_RANK], known = 1, free_axis = -1;
-    if (!node_ints_at(n, 1, &list, &rank)) return;
+    if (!node_ints_of(n, "shape", 1, &list, &rank)) return;
     Type t = *node_type(n, n->in[0]);
     bool keeps_zero = node_int(n, "allowzero", 0) != 0, is_valid = rank <= MAX_RANK;
     for (uint32_t i = 0; i < rank && is_valid; i++) {
@@ -302,7 +303,8 @@ static bool pad_value(ImportNode *n, double *value) {
 static bool pad_amounts(ImportNode *n, uint32_t rank, int64_t *low, int64_t *high) {
     const int64_t *pads, *axes;
     uint32_t count, n_axes;
-    if (!node_ints_of(n, "pads", 1, &pads, &count) || !node_ints_at(n, 3, &axes, &n_axes))
+    const char *name = n->opset < 2 ? "paddings" : "pads";
+    if (!node_ints_of(n, name, 1, &pads, &count) || !node_ints_at(n, 3, &axes, &n_axes))
         return false;
     if (!axes) n_axes = rank;
     if (count != 2 * n_axes) {
