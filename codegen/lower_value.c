@@ -137,6 +137,7 @@ Let lower_value(Lower *L, Value v, const Ix *idx, Guard guard) {
         case LOWER_REDUCE:
         case LOWER_CONTRACT:
         case LOWER_SCATTER:
+        case LOWER_LOOP:
         case LOWER_MACRO:
             let = lower_member(L, v);
             break;

@@ -25,7 +25,10 @@ Graph *graph_new(const char *name) {
 }
 
 void graph_free(Graph *g) {
-    if (g) arena_free(g->arena);
+    if (!g) return;
+    for (uint32_t i = 0; i < g->n_bodies; i++)
+        if (--g->bodies[i].g->n_refs == 0) graph_free(g->bodies[i].g);
+    arena_free(g->arena);
 }
 
 static const char *str_or_null(Graph *g, const char *s) { return s ? graph_str(g, s) : NULL; }
@@ -40,6 +43,17 @@ static void diags_copy(Graph *to, const Graph *from) {
     }
 }
 
+static void body_hold(Graph *g, Body b) {
+    LIST_RESERVE(g->arena, g->bodies, g->n_bodies, g->cap_bodies);
+    b.name = graph_str(g, b.name);
+    b.g->n_refs++;
+    g->bodies[g->n_bodies++] = b;
+}
+
+static void bodies_share(Graph *to, const Graph *from) {
+    for (uint32_t i = 0; i < from->n_bodies; i++) body_hold(to, from->bodies[i]);
+}
+
 Graph *graph_copy_empty(const Graph *from) {
     Graph *to = graph_new(from->name);
     intern_copy(to, from);
@@ -51,6 +65,7 @@ Graph *graph_copy_empty(const Graph *from) {
         graph_add_state(to, s);
     }
     for (uint32_t i = 0; i < from->n_inputs; i++) graph_add_input(to, from->inputs[i]);
+    bodies_share(to, from);
     diags_copy(to, from);
     to->loc = from->loc;
     to->epoch = from->epoch;
@@ -102,6 +117,7 @@ static AttrField field_neutral(AttrKey key, uint32_t n_list) {
     case A_TB:
     case A_BATCH:
     case A_MODE:
+    case A_REVERSE:
         return attr_int(key, 0);
     case A_GROUPS:
         return attr_int(key, 1);
@@ -125,6 +141,9 @@ static AttrField field_neutral(AttrKey key, uint32_t n_list) {
     case A_STREAM:
     case A_EPS:
     case A_IGNORE:
+    case A_BODY:
+    case A_TRIPS:
+    case A_RESULT:
     case A_DATA:
     case N_ATTRS:
         break;
@@ -302,6 +321,91 @@ void graph_add_root(Graph *g, EntryKind e, bool is_update, const char *name, Val
     assert(v < g->n_nodes);
     LIST_RESERVE(g->arena, entry->roots, entry->n, entry->cap);
     entry->roots[entry->n++] = (Root){is_update, graph_str(g, name), v};
+}
+
+/* ---------------------------------------------------------------- bodies of loops */
+
+static bool attrs_equal(const Graph *a, const Graph *b, AttrId x, AttrId y) {
+    const Attr *p = &a->attrs[x], *q = &b->attrs[y];
+    if (p->n != q->n) return false;
+    for (uint32_t i = 0; i < p->n; i++) {
+        const AttrField *f = &p->fields[i], *h = &q->fields[i];
+        if (f->key != h->key || f->n != h->n) return false;
+        switch (attr_info[f->key].kind) {
+        case ATTR_INT:
+        case ATTR_FLOAT:
+            if (f->u.i != h->u.i) return false;
+            break;
+        case ATTR_STR:
+            if (strcmp(f->u.str, h->u.str) != 0) return false;
+            break;
+        case ATTR_INTS:
+            if (f->n && memcmp(f->u.ints, h->u.ints, f->n * sizeof(int64_t)) != 0) return false;
+            break;
+        case ATTR_BYTES:
+            if (f->n && memcmp(f->u.bytes, h->u.bytes, f->n) != 0) return false;
+            break;
+        }
+    }
+    return true;
+}
+
+static bool types_equal(const Graph *a, const Graph *b, TypeId x, TypeId y) {
+    return memcmp(&a->types[x], &b->types[y], sizeof(Type)) == 0;
+}
+
+static bool node_equals(const Graph *a, const Graph *b, Value v) {
+    const Node *m = &a->nodes[v], *n = &b->nodes[v];
+    return m->op == n->op && m->n_operands == n->n_operands && m->epoch == n->epoch &&
+           types_equal(a, b, m->type, n->type) && attrs_equal(a, b, m->attr, n->attr) &&
+           (!m->n_operands || memcmp(&a->operands[m->operands], &b->operands[n->operands],
+                                     m->n_operands * sizeof(Value)) == 0);
+}
+
+static bool root_equals(const Graph *a, const Graph *b, uint32_t i) {
+    const Root *r = &a->entries[ENTRY_MICRO].roots[i], *s = &b->entries[ENTRY_MICRO].roots[i];
+    return r->is_update == s->is_update && r->value == s->value && strcmp(r->name, s->name) == 0;
+}
+
+/* Node by node, in the same order; bodies within are the same graphs or equal ones. */
+static bool body_equals(const Body *x, const Body *y) {
+    const Graph *a = x->g, *b = y->g;
+    bool ok = x->n_carries == y->n_carries && x->n_scanned == y->n_scanned &&
+              x->n_invariants == y->n_invariants && x->n_ys == y->n_ys &&
+              a->n_nodes == b->n_nodes && a->n_bodies == b->n_bodies &&
+              a->n_states == b->n_states && a->n_inputs == b->n_inputs &&
+              a->entries[ENTRY_MICRO].n == b->entries[ENTRY_MICRO].n;
+    for (uint32_t i = 0; ok && i < a->n_states; i++)
+        ok = types_equal(a, b, a->states[i].type, b->states[i].type);
+    for (uint32_t i = 0; ok && i < a->n_inputs; i++)
+        ok = types_equal(a, b, a->inputs[i].type, b->inputs[i].type);
+    for (uint32_t i = 0; ok && i < a->n_bodies; i++)
+        ok = a->bodies[i].g == b->bodies[i].g || body_equals(&a->bodies[i], &b->bodies[i]);
+    for (Value v = 1; ok && v < a->n_nodes; v++) ok = node_equals(a, b, v);
+    for (uint32_t i = 0; ok && i < a->entries[ENTRY_MICRO].n; i++) ok = root_equals(a, b, i);
+    return ok;
+}
+
+uint32_t graph_add_body(Graph *g, Body b) {
+    for (uint32_t i = 0; i < g->n_bodies; i++) {
+        if (g->bodies[i].g != b.g && !body_equals(&g->bodies[i], &b)) continue;
+        if (b.g->n_refs == 0) graph_free(b.g);
+        return i + 1;
+    }
+    body_hold(g, b);
+    return g->n_bodies;
+}
+
+void graph_set_body(Graph *g, uint32_t body, Graph *by) {
+    Graph *old = g->bodies[body - 1].g;
+    by->n_refs++;
+    g->bodies[body - 1].g = by;
+    if (--old->n_refs == 0) graph_free(old);
+}
+
+const Body *scan_body(const Graph *g, Value scan) {
+    int64_t i = attr_i(g, scan, A_BODY, 0);
+    return i > 0 && i <= g->n_bodies ? graph_body(g, (uint32_t)i) : NULL;
 }
 
 /* ---------------------------------------------------------------- walks */

@@ -71,6 +71,7 @@ typedef struct Run {
     FILE *errors;
     Tensor *values;
     uint32_t *n_uses;
+    struct ScanMemo *scans;
 } Run;
 
 static bool eval_node(Run *r, Value v) {
@@ -83,7 +84,8 @@ static bool eval_node(Run *r, Value v) {
               .n_in = n->n_operands,
               .env = r->env,
               .arena = r->arena,
-              .errors = r->errors};
+              .errors = r->errors,
+              .scans = &r->scans};
     for (uint32_t i = 0; i < n->n_operands; i++) in[i] = &r->values[graph_operand(r->g, v, i)];
     e.out.type = type;
     e.out.u.p = pool_get(&r->pool, tensor_size(&type));
@@ -146,8 +148,8 @@ static bool has_macros(const Graph *g, Arena *arena, EntryKind kind) {
     return false;
 }
 
-/* A copy without macros (also those inside of expansions); `g` itself where there are none. */
-static const Graph *without_macros(const Graph *g, Arena *arena, EntryKind kind) {
+/* Also those inside of expansions. */
+const Graph *interp_plain(const Graph *g, Arena *arena, EntryKind kind) {
     const Graph *now = g;
     while (has_macros(now, arena, kind)) {
         Graph *next = graph_copy_empty(now);
@@ -162,7 +164,7 @@ static const Graph *without_macros(const Graph *g, Arena *arena, EntryKind kind)
 bool interp_entry(const Graph *g, EntryKind kind, const InterpEnv *env, Arena *arena,
                   Tensor *results, FILE *errors) {
     Arena *scratch = arena_new();
-    const Graph *plain = without_macros(g, scratch, kind);
+    const Graph *plain = interp_plain(g, scratch, kind);
     Run r = {
         .g = plain, .env = env, .arena = scratch, .pool = {.arena = scratch}, .errors = errors};
     bool ok = run_entry(&r, kind, arena, results);
@@ -180,6 +182,7 @@ typedef struct Fold {
     Value *keys;
     Tensor *values;
     uint32_t n, cap;
+    struct ScanMemo *scans;
 } Fold;
 
 static uint32_t fold_slot(const Fold *f, Value v) {
@@ -220,7 +223,8 @@ static bool fold_value(Fold *f, Value v, Tensor *out) {
               .in = in,
               .n_in = n->n_operands,
               .arena = f->arena,
-              .is_float = dtype_is_float(type.dtype)};
+              .is_float = dtype_is_float(type.dtype),
+              .scans = &f->scans};
     e.out.type = type;
     e.out.u.p = arena_alloc(f->arena, tensor_size(&type));
     if (!eval_functions[n->op](&e)) return false;

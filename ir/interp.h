@@ -17,6 +17,7 @@ typedef struct Eval { /* one node being evaluated: out.type is set and its eleme
     const InterpEnv *env; /* NULL while folding: only constant leaves have a value */
     Arena *arena;
     FILE *errors; /* NULL: silent */
+    struct ScanMemo **scans; /* loops that have run: siblings take their results from it */
 } Eval;
 
 /* One function per structured row of op.def: eval_NAME writes e->out; false after a message. */
@@ -24,6 +25,9 @@ typedef struct Eval { /* one node being evaluated: out.type is set and its eleme
 #include "op.def"
 bool eval_map(Eval *); /* interp_map.c: every MAP row, from its body */
 bool eval_fail(const Eval *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* `g` itself, or a copy without macros, which the caller frees. */
+const Graph *interp_plain(const Graph *g, Arena *, EntryKind);
 
 enum { WALK_RANK = 2 * MAX_RANK };
 typedef enum WalkMode { WALK_COPY, WALK_ADD, WALK_MUL, WALK_MIN, WALK_MAX, WALK_MADD } WalkMode;

@@ -96,7 +96,7 @@ typedef enum OpCode {
 } OpCode;
 typedef enum OpClass { OPC_NONE, OPC_NUM, OPC_FLT, OPC_INT, OPC_CMP, OPC_BOOL, OPC_SEL, OPC_TEST } OpClass;
 typedef enum CastClass { CAST_LOWER, CAST_FP32, CAST_ACC32, CAST_WIDEST, CAST_ANY } CastClass;
-typedef enum LowerClass { LOWER_LEAF, LOWER_VIEW, LOWER_MAP, LOWER_REDUCE, LOWER_CONTRACT, LOWER_SCATTER, LOWER_MACRO } LowerClass;
+typedef enum LowerClass { LOWER_LEAF, LOWER_VIEW, LOWER_MAP, LOWER_REDUCE, LOWER_CONTRACT, LOWER_SCATTER, LOWER_LOOP, LOWER_MACRO } LowerClass;
 typedef enum ScatterMode { SCATTER_ADD, SCATTER_SET, SCATTER_MUL, SCATTER_MIN, SCATTER_MAX } ScatterMode;
 
 typedef struct Graph Graph;
@@ -157,6 +157,7 @@ typedef struct Node {                                        /* immutable; equal
 typedef enum StateClass {
     STATE_PARAM,       /* an initializer; `trains` says whether it does */
     STATE_MASTER, STATE_OPTIMIZER, STATE_GRADIENT, STATE_COUNTER,
+    STATE_CARRY,       /* of a body: what one step of a loop leaves to the next */
     STATE_PACKED,      /* a copy of the parameter `of`, of its type and value; how its bytes lie is the library's business */
     N_STATE_CLASSES
 } StateClass;
@@ -179,6 +180,12 @@ extern const char *const entry_name[N_ENTRIES];
 typedef struct Root { bool is_update; const char *name; Value value; } Root; /* update @name = value | output name = value */
 typedef struct Entry { Root *roots; uint32_t n, cap; } Entry;
 
+/* The body of a loop (op scan): one step as a graph of its own, all in its ENTRY_MICRO. States "c0", "c1", ... are the carries (update
+ * @c0 = what the next step gets; without that root it stays), inputs "x0", ... the slices of one step, "w0", ... what every step reads
+ * whole, outputs "y0", ... what a step leaves to be stacked; scalar "t" (i64) is the step's number. No random and no macro state in
+ * it; scans may be. It is immutable once added and shared by the copies of a graph, each of which holds one reference. */
+typedef struct Body { const char *name; Graph *g; uint32_t n_carries, n_scanned, n_invariants, n_ys; } Body;
+
 struct Graph {
     Arena *arena;
     const char *name;
@@ -190,6 +197,8 @@ struct Graph {
     State *states; uint32_t n_states, cap_states;            /* indices from 0, looked up by name */
     Input *inputs; uint32_t n_inputs, cap_inputs;
     Entry entries[N_ENTRIES];
+    Body *bodies; uint32_t n_bodies, cap_bodies;             /* A_BODY is an index from 1, body 0 is none: graph_body */
+    uint32_t n_refs;                                         /* of a body: how many graphs hold it */
     DiagList diags;
     LocId loc;                                               /* given to nodes that are emitted now */
     uint32_t epoch;                                          /* likewise */
@@ -198,7 +207,7 @@ struct Graph {
 
 Graph *graph_new(const char *name);
 void graph_free(Graph *);
-Graph *graph_copy_empty(const Graph *from);                  /* same name, states, inputs, locs, diags; no nodes, no roots */
+Graph *graph_copy_empty(const Graph *from);                  /* same name, states, inputs, bodies, locs, diags; no nodes, no roots */
 
 TypeId graph_type(Graph *, Type);
 TypeId graph_type_of(Graph *, DType, uint32_t rank, const int64_t *dims);
@@ -233,6 +242,12 @@ Input *graph_input(const Graph *, const char *name);
 Input *graph_add_input(Graph *, Input);
 void graph_add_root(Graph *, EntryKind, bool is_update, const char *name, Value);
 Root *graph_root(const Graph *, EntryKind, bool is_update, const char *name); /* NULL where there is none */
+/* graph_add_body - the index of this body, or of the equal one that is there. Takes over the caller's graph (frees it where an
+ *   equal one is found). graph_set_body puts another graph of the same function and interface in its place (simplified, expanded). */
+uint32_t graph_add_body(Graph *, Body);
+void graph_set_body(Graph *, uint32_t body, Graph *);
+static inline const Body *graph_body(const Graph *g, uint32_t body) { return &g->bodies[body - 1]; }
+const Body *scan_body(const Graph *, Value scan);            /* of a scan node; its own A_BODY is the index */
 /* marks[v] = true for every node that the roots of the entry reach; `marks` has n_nodes slots, arena-allocated */
 bool *graph_reachable(const Graph *, Arena *, EntryKind);
 /* Copies every node that any entry reaches through `map` (0 = not yet mapped) into `to`, and the roots. A pass sets map[v]

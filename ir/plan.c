@@ -60,6 +60,7 @@ static uint64_t node_flops(const Graph *g, Value v) {
     case LOWER_LEAF:
     case LOWER_VIEW:
     case LOWER_MAP:
+    case LOWER_LOOP:
     case LOWER_MACRO:
         break;
     }

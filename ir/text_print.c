@@ -14,7 +14,8 @@ const char *const loc_kind_text[N_LOC_KINDS] = {
 };
 const char *const state_class_text[N_STATE_CLASSES] = {
     [STATE_PARAM] = "param",       [STATE_MASTER] = "master",   [STATE_OPTIMIZER] = "optimizer",
-    [STATE_GRADIENT] = "gradient", [STATE_COUNTER] = "counter", [STATE_PACKED] = "packed",
+    [STATE_GRADIENT] = "gradient", [STATE_COUNTER] = "counter", [STATE_CARRY] = "carry",
+    [STATE_PACKED] = "packed",
 };
 
 static void name_print(const char *s, FILE *f) {

@@ -53,6 +53,7 @@ static FuseClass first_class(const Graph *g, Value v) {
     case LOWER_LEAF:
     case LOWER_VIEW:
     case LOWER_MAP:
+    case LOWER_LOOP:
     case LOWER_MACRO:
         break;
     }

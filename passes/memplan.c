@@ -20,6 +20,7 @@ static BufferClass state_buffer_class(StateClass c) {
         return BUF_MASTER;
     case STATE_OPTIMIZER:
     case STATE_COUNTER:
+    case STATE_CARRY: /* lives in bodies, which plan theirs */
         return BUF_OPTIMIZER;
     case STATE_GRADIENT:
         return BUF_GRADIENTS;

@@ -1,0 +1,97 @@
+/* scan.c - what a loop node is: its body's interface, its operands and the type of its result.
+ *
+ * Operands stand in the order carries, scanned, invariants. Everything is compared with what the
+ * body declares, so a body and its nodes cannot drift apart. */
+#include "scan.h"
+#include "shape_rules.h"
+#include <stdio.h>
+#include <string.h>
+
+const char *body_leaf(char name[BODY_LEAF], char kind, uint32_t i) {
+    snprintf(name, BODY_LEAF, "%c%u", kind, i);
+    return name;
+}
+
+const Type *body_type(const Body *b, char kind, uint32_t i) {
+    char name[BODY_LEAF];
+    body_leaf(name, kind, i);
+    if (kind == 'y') {
+        const Root *r = graph_root(b->g, ENTRY_MICRO, false, name);
+        return r ? graph_type_at(b->g, r->value) : NULL;
+    }
+    const State *s = kind == 'c' ? graph_state(b->g, name) : NULL;
+    const Input *in = kind == 'c' ? NULL : graph_input(b->g, name);
+    return s ? &b->g->types[s->type] : in ? &b->g->types[in->type] : NULL;
+}
+
+uint32_t body_n_operands(const Body *b) { return b->n_carries + b->n_scanned + b->n_invariants; }
+
+static bool stacks(const Type *t, const Type *step, int64_t trips) {
+    return step->rank + 1 == t->rank && t->dtype == step->dtype && t->dims[0] == trips &&
+           (!step->rank || memcmp(t->dims + 1, step->dims, step->rank * sizeof *t->dims) == 0);
+}
+
+/* What is wrong with operand i, or NULL. */
+static const char *operand_misfit(const Body *b, uint32_t i, const Type *t, int64_t trips) {
+    bool is_scanned = i >= b->n_carries && i < b->n_carries + b->n_scanned;
+    char kind = i < b->n_carries ? 'c' : is_scanned ? 'x' : 'w';
+    uint32_t at = i < b->n_carries ? i
+                  : is_scanned     ? i - b->n_carries
+                                   : i - b->n_carries - b->n_scanned;
+    const Type *want = body_type(b, kind, at);
+    if (!want) return "its body does not declare one of its operands";
+    bool fits = is_scanned ? stacks(t, want, trips) : memcmp(t, want, sizeof *t) == 0;
+    if (fits) return NULL;
+    return is_scanned ? "a scanned operand is not [trips, ..] of what the body reads"
+                      : "an operand has another type than in the body";
+}
+
+static TypeId result_type(Graph *g, const Body *b, const Value *operands, int64_t trips,
+                          int64_t result) {
+    if (result < b->n_carries) return graph_node(g, operands[result])->type;
+    const Type *step = body_type(b, 'y', (uint32_t)result - b->n_carries);
+    if (!step || step->rank == MAX_RANK) return 0;
+    Type t = {.dtype = step->dtype, .rank = (uint8_t)(step->rank + 1), .dims = {trips}};
+    memcpy(t.dims + 1, step->dims, step->rank * sizeof *t.dims);
+    return type_fits(&t) ? graph_type(g, t) : 0;
+}
+
+TypeId shape_scan(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrId attr,
+                  TypeId given) {
+    int64_t body = shape_int(g, attr, A_BODY), trips = shape_int(g, attr, A_TRIPS),
+            result = shape_int(g, attr, A_RESULT);
+    (void)given;
+    if (body < 1 || body > g->n_bodies)
+        return shape_refuse(g, op, operands, n, "there is no such body");
+    const Body *b = graph_body(g, (uint32_t)body);
+    if (trips < 0 || trips > INT32_MAX)
+        return shape_refuse(g, op, operands, n, "the number of steps is out of range");
+    if (n != body_n_operands(b))
+        return shape_refuse(g, op, operands, n, "not as many operands as its body reads");
+    if (result < 0 || result >= (int64_t)b->n_carries + b->n_ys)
+        return shape_refuse(g, op, operands, n, "its body has no such result");
+    for (uint32_t i = 0; i < n; i++) {
+        const char *misfit = operand_misfit(b, i, graph_type_at(g, operands[i]), trips);
+        if (misfit) return shape_refuse(g, op, operands, n, misfit);
+    }
+    TypeId type = result_type(g, b, operands, trips, result);
+    return type ? type : shape_refuse(g, op, operands, n, "the stacked result does not fit a type");
+}
+
+bool scans_are_siblings(const Graph *g, Value a, Value b) {
+    const Node *m = graph_node(g, a), *n = graph_node(g, b);
+    return m->op == OP_scan && n->op == OP_scan && m->n_operands == n->n_operands &&
+           m->epoch == n->epoch && attr_i(g, a, A_BODY, 0) == attr_i(g, b, A_BODY, 0) &&
+           attr_i(g, a, A_TRIPS, 0) == attr_i(g, b, A_TRIPS, 0) &&
+           attr_i(g, a, A_REVERSE, 0) == attr_i(g, b, A_REVERSE, 0) &&
+           memcmp(&g->operands[m->operands], &g->operands[n->operands],
+                  n->n_operands * sizeof(Value)) == 0;
+}
+
+Value scan_emit(Graph *g, const Value *operands, uint32_t body, int64_t trips, bool is_reverse,
+                uint32_t result) {
+    AttrField fields[] = {attr_int(A_BODY, body), attr_int(A_TRIPS, trips),
+                          attr_int(A_REVERSE, is_reverse), attr_int(A_RESULT, result)};
+    return graph_emit(g, OP_scan, operands, body_n_operands(graph_body(g, body)),
+                      graph_attr(g, fields, 4), 0);
+}

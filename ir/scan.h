@@ -1,0 +1,33 @@
+/* scan.h - loops: how a body names what it reads, building one, its gradient.
+ *
+ * A body is built in the graph that will hold the loop: holes (inputs whose names begin with '%') stand for the carries, slices and
+ * the step's number, ops are emitted over them as anywhere, and scan_build lifts what depends on holes out into a graph of its own.
+ * What does not depend on any hole is computed once, outside, and becomes an invariant.
+ */
+#ifndef TRAINC_SCAN_H
+#define TRAINC_SCAN_H
+#include "ir.h"
+
+enum { BODY_LEAF = 16 };
+const char *body_leaf(char name[BODY_LEAF], char kind, uint32_t i);   /* "c0", "x3", "w1", "y2" */
+const Type *body_type(const Body *, char kind, uint32_t i);           /* NULL where the body does not declare it */
+uint32_t body_n_operands(const Body *);
+/* Do two nodes differ in A_RESULT alone (or not at all)? Then they are one loop. */
+bool scans_are_siblings(const Graph *, Value a, Value b);
+Value scan_emit(Graph *, const Value *operands, uint32_t body, int64_t trips, bool is_reverse, uint32_t result);
+
+typedef struct ScanSpec {
+    const char *name;                                        /* of the body, for people */
+    uint32_t n_carries, n_scanned, n_ys;
+    const Value *first, *carry, *next;                       /* n_carries: initial value, its hole, what the next step gets (0: the same) */
+    const Value *xs, *x;                                     /* n_scanned: [trips, ..] and the hole of one slice */
+    Value t;                                                 /* the hole of the step's number, i64 rank 0, or 0 */
+    const Value *ys;                                         /* n_ys: what a step leaves to be stacked */
+    int64_t trips;
+    bool is_reverse;
+} ScanSpec;
+Value scan_hole(Graph *, TypeId);                            /* a new hole */
+bool is_hole(const Graph *, Value);
+/* The loop: finals[i] is the last value of carry i, stacks[i] the stacked ys[i]. false where one of the given values is 0. */
+bool scan_build(Graph *, const ScanSpec *, Value *finals, Value *stacks);
+#endif
