@@ -7,6 +7,7 @@
  */
 #include "intern.h"
 #include "op_functions.h"
+#include "scan.h"
 #include <assert.h>
 #include <string.h>
 
@@ -43,7 +44,7 @@ static void diags_copy(Graph *to, const Graph *from) {
     }
 }
 
-static void body_hold(Graph *g, Body b) {
+void body_hold(Graph *g, Body b) {
     LIST_RESERVE(g->arena, g->bodies, g->n_bodies, g->cap_bodies);
     b.name = graph_str(g, b.name);
     b.g->n_refs++;

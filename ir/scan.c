@@ -24,6 +24,56 @@ const Type *body_type(const Body *b, char kind, uint32_t i) {
     return s ? &b->g->types[s->type] : in ? &b->g->types[in->type] : NULL;
 }
 
+static bool is_leaf_name(const char *name, char kind, uint32_t n) {
+    char expected[BODY_LEAF];
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(name, body_leaf(expected, kind, i)) == 0) return true;
+    return false;
+}
+
+Body body_of(const char *name, Graph *g) {
+    Body b = {.name = name, .g = g, .n_carries = g->n_states};
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        b.n_scanned += g->inputs[i].name[0] == 'x';
+        b.n_invariants += g->inputs[i].name[0] != 'x';
+    }
+    const Entry *entry = &g->entries[ENTRY_MICRO];
+    for (uint32_t i = 0; i < entry->n; i++) b.n_ys += !entry->roots[i].is_update;
+    return b;
+}
+
+static const char *root_misfit(const Body *b, const Root *r) {
+    if (!r->value || r->value >= b->g->n_nodes) return "a root dangles";
+    if (!r->is_update)
+        return is_leaf_name(r->name, 'y', b->n_ys) ? NULL : "its outputs are not y0, y1, ..";
+    const State *s = graph_state(b->g, r->name);
+    return s && s->type == b->g->nodes[r->value].type ? NULL : "an update does not fit its carry";
+}
+
+const char *body_misfit(const Body *b) {
+    const Graph *g = b->g;
+    for (int e = 0; e < N_ENTRIES; e++)
+        if (e != ENTRY_MICRO && g->entries[e].n) return "only entry micro has roots in a body";
+    for (uint32_t i = 0; i < g->n_states; i++)
+        if (g->states[i].cls != STATE_CARRY || !is_leaf_name(g->states[i].name, 'c', b->n_carries))
+            return "its states are not carries c0, c1, ..";
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        if (!is_leaf_name(g->inputs[i].name, 'x', b->n_scanned) &&
+            !is_leaf_name(g->inputs[i].name, 'w', b->n_invariants))
+            return "its inputs are not x0, x1, .. and w0, w1, ..";
+    for (uint32_t i = 0; i < g->entries[ENTRY_MICRO].n; i++) {
+        const char *misfit = root_misfit(b, &g->entries[ENTRY_MICRO].roots[i]);
+        if (misfit) return misfit;
+    }
+    for (Value v = 1; v < g->n_nodes; v++) {
+        const char *leaf = g->nodes[v].op == OP_scalar ? attr_s(g, v, A_NAME) : NULL;
+        if (g->nodes[v].op == OP_random) return "random stands in a body";
+        if (leaf && (strcmp(leaf, "t") != 0 || graph_type_at(g, v)->dtype != DT_I64))
+            return "its only scalar is t, an i64";
+    }
+    return NULL;
+}
+
 uint32_t body_n_operands(const Body *b) { return b->n_carries + b->n_scanned + b->n_invariants; }
 
 static bool stacks(const Type *t, const Type *step, int64_t trips) {

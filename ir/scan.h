@@ -12,6 +12,9 @@ enum { BODY_LEAF = 16 };
 const char *body_leaf(char name[BODY_LEAF], char kind, uint32_t i);   /* "c0", "x3", "w1", "y2" */
 const Type *body_type(const Body *, char kind, uint32_t i);           /* NULL where the body does not declare it */
 uint32_t body_n_operands(const Body *);
+void body_hold(Graph *, Body);                                        /* as the last body, one reference more */
+Body body_of(const char *name, Graph *);                              /* counts what the graph declares */
+const char *body_misfit(const Body *);                                /* what keeps the graph from being a body, or NULL */
 /* Do two nodes differ in A_RESULT alone (or not at all)? Then they are one loop. */
 bool scans_are_siblings(const Graph *, Value a, Value b);
 Value scan_emit(Graph *, const Value *operands, uint32_t body, int64_t trips, bool is_reverse, uint32_t result);

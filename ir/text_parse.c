@@ -7,6 +7,7 @@
  */
 #include "intern.h"
 #include "op_functions.h"
+#include "scan.h"
 #include "text.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -30,6 +31,8 @@ typedef struct Parser {
     uint32_t n_labels, cap_labels;
     Table label_table;
     int entry; /* -1 before the first */
+    uint32_t depth;
+    bool is_at_end; /* of a body */
 } Parser;
 
 __attribute__((format(printf, 2, 3))) static bool fail(Parser *p, const char *fmt, ...) {
@@ -498,6 +501,55 @@ static void parse_node(Parser *p) {
     if (v) label_add(p, label, v);
 }
 
+static void parse_statement(Parser *p);
+
+static void parse_lines(Parser *p) {
+    while (!p->failed && skip_space(p)) {
+        if (*p->at == '\n') {
+            p->at++;
+            p->line++;
+            continue;
+        }
+        parse_statement(p);
+        if (p->is_at_end) return;
+        if (!p->failed && !at_end_of_line(p)) fail(p, "more on the line than its statement");
+    }
+}
+
+/* A body is read by a parser of its own, which stands where this one does and leaves it at `end`.
+ */
+static void parse_body(Parser *p) {
+    const char *text = name(p);
+    if (!text) return;
+    Parser in = *p;
+    in.g = graph_new(text);
+    in.locs = NULL, in.labels = NULL;
+    in.n_locs = in.cap_locs = in.n_labels = in.cap_labels = 0;
+    in.label_table = (Table){0};
+    in.entry = -1;
+    in.depth++;
+    if (in.depth > 16)
+        fail(&in, "bodies are nested too deep");
+    else
+        parse_lines(&in);
+    if (!in.failed && !in.is_at_end) fail(&in, "the body %s has no end", text);
+    Body b = body_of(text, in.g);
+    const char *misfit = in.failed ? NULL : body_misfit(&b);
+    if (misfit) fail(&in, "body %s: %s", text, misfit);
+    p->at = in.at, p->line = in.line, p->failed = in.failed;
+    if (p->failed)
+        graph_free(in.g);
+    else
+        body_hold(p->g, b);
+}
+
+static void parse_end(Parser *p) {
+    if (!p->depth)
+        fail(p, "end without a body");
+    else
+        p->is_at_end = true;
+}
+
 static void parse_statement(Parser *p) {
     static const struct {
         const char *word;
@@ -505,7 +557,7 @@ static void parse_statement(Parser *p) {
     } statements[] = {
         {"graph", parse_graph},   {"loc", parse_loc},     {"state", parse_state},
         {"input", parse_input},   {"entry", parse_entry}, {"update", parse_update},
-        {"output", parse_output},
+        {"output", parse_output}, {"body", parse_body},   {"end", parse_end},
     };
     if (*p->at == '%') {
         parse_node(p);
@@ -529,15 +581,7 @@ Graph *graph_parse(const char *text, const char *file, FILE *errors) {
                 .line = 1,
                 .errors = errors,
                 .entry = -1};
-    while (!p.failed && skip_space(&p)) {
-        if (*p.at == '\n') {
-            p.at++;
-            p.line++;
-            continue;
-        }
-        parse_statement(&p);
-        if (!p.failed && !at_end_of_line(&p)) fail(&p, "more on the line than its statement");
-    }
+    parse_lines(&p);
     arena_free(p.scratch);
     if (!p.failed) return p.g;
     graph_free(p.g);

@@ -191,13 +191,29 @@ static void node_print(const Graph *g, Value v, FILE *f) {
     fputc('\n', f);
 }
 
-void graph_print(const Graph *g, FILE *f) {
-    fputs("graph ", f);
-    name_print(g->name, f);
-    fputc('\n', f);
+static void statements_print(const Graph *g, FILE *f);
+
+static void body_print(const Body *b, FILE *f) {
+    char *text = NULL;
+    size_t size;
+    FILE *lines = open_memstream(&text, &size);
+    statements_print(b->g, lines);
+    fclose(lines);
+    fputs("body ", f);
+    name_print(b->name, f);
+    for (char *line = text, *end; *line; line = end + 1) {
+        end = line + strcspn(line, "\n");
+        fprintf(f, "\n  %.*s", (int)(end - line), line);
+    }
+    fputs("\nend\n", f);
+    free(text);
+}
+
+static void statements_print(const Graph *g, FILE *f) {
     for (LocId l = 1; l < g->n_locs; l++) loc_print(g, l, f);
     for (uint32_t i = 0; i < g->n_states; i++) state_print(g, &g->states[i], f);
     for (uint32_t i = 0; i < g->n_inputs; i++) input_print(g, &g->inputs[i], f);
+    for (uint32_t i = 0; i < g->n_bodies; i++) body_print(&g->bodies[i], f);
     for (Value v = 1; v < g->n_nodes; v++) node_print(g, v, f);
     for (int e = 0; e < N_ENTRIES; e++) {
         const Entry *entry = &g->entries[e];
@@ -208,4 +224,11 @@ void graph_print(const Graph *g, FILE *f) {
             fprintf(f, " = %%%u\n", entry->roots[i].value);
         }
     }
+}
+
+void graph_print(const Graph *g, FILE *f) {
+    fputs("graph ", f);
+    name_print(g->name, f);
+    fputc('\n', f);
+    statements_print(g, f);
 }

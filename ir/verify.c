@@ -6,6 +6,7 @@
  * described and not crashed on.
  */
 #include "op_functions.h"
+#include "scan.h"
 #include <stdarg.h>
 #include <string.h>
 
@@ -122,8 +123,23 @@ static void root_check(Check *c, EntryKind e, uint32_t i) {
                  type_text(g, &g->types[type]));
 }
 
+static void body_check(Check *c, uint32_t i) {
+    const Body *b = graph_body(c->g, i + 1);
+    Body counted = body_of(b->name, b->g);
+    if (!graph_verify(b->g, c->out)) {
+        complain(c, 0, "... in body %u, %s", i + 1, b->name);
+        return;
+    }
+    const char *misfit = body_misfit(b);
+    if (misfit) complain(c, 0, "body %u, %s: %s", i + 1, b->name, misfit);
+    if (counted.n_carries != b->n_carries || counted.n_scanned != b->n_scanned ||
+        counted.n_invariants != b->n_invariants || counted.n_ys != b->n_ys)
+        complain(c, 0, "body %u, %s, does not declare what it counts", i + 1, b->name);
+}
+
 bool graph_verify(Graph *g, FILE *complaints) {
     Check c = {g, complaints, true};
+    for (uint32_t i = 0; i < g->n_bodies; i++) body_check(&c, i);
     for (LocId l = 1; l < g->n_locs; l++) loc_check(&c, l);
     for (Value v = 1; v < g->n_nodes; v++) {
         if (g->nodes[v].loc >= g->n_locs)
