@@ -232,10 +232,10 @@ static void print_args(Text *out, const StepTable *t, const char *kind) {
         const StepArg *a = &t->args[i];
         text_printf(out, "    {");
         print_string(out, a->scalar);
-        text_printf(out, ", %llu, %llu, %d, %u},\n", (unsigned long long)a->offset,
-                    (unsigned long long)a->bytes, a->dtype, a->access);
+        text_printf(out, ", %llu, %llu, %d, %u, %lld},\n", (unsigned long long)a->offset,
+                    (unsigned long long)a->bytes, a->dtype, a->access, (long long)a->stride);
     }
-    text_printf(out, "    {NULL, 0, 0, 1, 1}\n};\n");
+    text_printf(out, "    {NULL, 0, 0, 1, 1, 0}\n};\n");
 }
 
 static void print_kernels(Text *out, const StepTable *t, const char *kind, const char *lib) {

@@ -12,7 +12,8 @@ typedef struct StepKernel {        /* distinct text: equal kernels share one */
     uint32_t n_users, group;       /* group: of its first user */
     uint64_t hash;
 } StepKernel;
-typedef struct StepArg { const char *scalar; DType dtype; uint64_t offset, bytes; uint8_t access; Value value; } StepArg; /* access 1 r, 2 w, 3 rw; scalar "": the number in offset */
+typedef struct StepArg { const char *scalar; DType dtype; uint64_t offset, bytes; uint8_t access; Value value; int64_t stride; } StepArg;
+        /* access 1 r, 2 w, 3 rw; scalar "": the number in offset; stride: what offset grows by with each turn of the loop around the launch */
 typedef struct StepLaunch { uint32_t kernel, group, first_arg, n_args; const Kernel *k; LaunchShape shape; } StepLaunch;
 /* k: the product by which the buffer of a packed state is laid out; NULL: plain, as every other buffer. is_plain: its readers differ */
 typedef struct PackedBuffer { const Kernel *k; bool is_plain; } PackedBuffer;

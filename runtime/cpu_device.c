@@ -25,8 +25,9 @@ typedef struct CpuDevice {
     const trainc_plan *plan;
     char *arena;
     uint64_t mapped_bytes;
-    void *scratch; /* shared block beside the arena */
-    void **args;   /* by argument number */
+    void *scratch;    /* shared block beside the arena */
+    void **args;      /* by argument number; in a loop they move */
+    int64_t *numbers; /* likewise, of those that hold one */
     CpuCall *calls[N_ENTRIES_OF];
     Onednn *onednn;
 } CpuDevice;
@@ -42,6 +43,7 @@ static void cpu_close(Device *base) {
     if (d->arena) munmap(d->arena, d->mapped_bytes);
     free(d->scratch);
     free(d->args);
+    free(d->numbers);
     free(d);
 }
 
@@ -61,8 +63,9 @@ static void set_threads(int threads) {
     }
 }
 
-static void *argument(const CpuDevice *d, const trainc_arg *a, ScalarValue *scalars) {
-    return a->scalar ? scalar_address(a, scalars) : d->arena + a->offset;
+static void *argument(CpuDevice *d, uint32_t i, ScalarValue *scalars) {
+    const trainc_arg *a = &d->plan->args[i];
+    return a->scalar ? scalar_address(a, scalars, &d->numbers[i]) : d->arena + a->offset;
 }
 
 /* Own loops where there is no library call, or what the library leaves to do. */
@@ -136,9 +139,9 @@ static trainc_status prepare_all(CpuDevice *d, ScalarValue *scalars, Fail *f) {
     const trainc_plan *p = d->plan;
     trainc_status s = TRAINC_OK;
     d->args = calloc(p->n_args ? p->n_args : 1, sizeof *d->args);
-    bool memory = d->args != NULL;
-    for (uint32_t i = 0; memory && i < p->n_args; i++)
-        d->args[i] = argument(d, &p->args[i], scalars);
+    d->numbers = calloc(p->n_args ? p->n_args : 1, sizeof *d->numbers);
+    bool memory = d->args && d->numbers;
+    for (uint32_t i = 0; memory && i < p->n_args; i++) d->args[i] = argument(d, i, scalars);
     for (int e = 0; memory && s == TRAINC_OK && e < N_ENTRIES_OF; e++) {
         d->calls[e] = calloc(p->entries[e].n ? p->entries[e].n : 1, sizeof *d->calls[e]);
         memory = d->calls[e] != NULL;
@@ -182,17 +185,52 @@ static trainc_status cpu_download(Device *base, uint64_t offset, void *to, uint6
     return TRAINC_OK;
 }
 
+static trainc_status run_launch(CpuDevice *d, int entry, uint32_t i, Fail *f) {
+    CpuCall *c = &d->calls[entry][i];
+    if (c->library && !onednn_run(c->library))
+        return fail_set(f, TRAINC_DEVICE, "oneDNN failed in kernel %s",
+                        d->plan->kernels[d->plan->entries[entry].launches[i].kernel].name);
+    if (c->fn) c->fn(c->args);
+    if (c->copy_bytes) memcpy(c->args[1], c->args[0], c->copy_bytes);
+    return TRAINC_OK;
+}
+
+/* The arguments of a launch as they are in turn `turn` of its loop. */
+static trainc_status place_args(CpuDevice *d, const trainc_launch *l, const CpuCall *c,
+                                int64_t turn, Fail *f) {
+    bool moved = false;
+    for (uint32_t i = l->first_arg; i < l->first_arg + l->n_args; i++) {
+        const trainc_arg *a = &d->plan->args[i];
+        if (!a->stride) continue;
+        int64_t at = (int64_t)a->offset + turn * a->stride;
+        moved = true;
+        if (a->scalar)
+            d->numbers[i] = at;
+        else
+            d->args[i] = d->arena + at;
+    }
+    if (moved && c->library && !onednn_move(c->library, c->args))
+        return fail_set(f, TRAINC_DEVICE, "oneDNN takes no other memory");
+    return TRAINC_OK;
+}
+
+static trainc_status run_stretch(CpuDevice *d, int entry, const Stretch *s, Fail *f) {
+    const trainc_launch *launches = d->plan->entries[entry].launches;
+    trainc_status status = TRAINC_OK;
+    for (int64_t turn = 0; turn < s->trips; turn++)
+        for (uint32_t i = s->first; i < s->first + s->n && status == TRAINC_OK; i++) {
+            if (s->trips > 1) status = place_args(d, &launches[i], &d->calls[entry][i], turn, f);
+            if (status == TRAINC_OK) status = run_launch(d, entry, i, f);
+        }
+    return status;
+}
+
 static trainc_status cpu_run(Device *base, int entry, Fail *f) {
     CpuDevice *d = (CpuDevice *)base;
-    for (uint32_t i = 0; i < d->plan->entries[entry].n; i++) {
-        CpuCall *c = &d->calls[entry][i];
-        if (c->library && !onednn_run(c->library))
-            return fail_set(f, TRAINC_DEVICE, "oneDNN failed in kernel %s",
-                            d->plan->kernels[d->plan->entries[entry].launches[i].kernel].name);
-        if (c->fn) c->fn(c->args);
-        if (c->copy_bytes) memcpy(c->args[1], c->args[0], c->copy_bytes);
-    }
-    return TRAINC_OK;
+    trainc_status status = TRAINC_OK;
+    for (Stretch s = {0}; status == TRAINC_OK && device_stretch(&d->plan->entries[entry], &s);)
+        status = run_stretch(d, entry, &s, f);
+    return status;
 }
 
 static trainc_status cpu_sync(Device *base, Fail *f) {

@@ -33,6 +33,8 @@ struct OnednnCall {
     dnnl_primitive_t primitive;
     dnnl_exec_arg_t args[MAX_ARGS];
     int n_args;
+    uint8_t from[3]; /* of the first three: the launch's argument, and where in it they begin */
+    uint64_t skip[3];
     dnnl_memory_desc_t scratch;
     uint64_t scratch_bytes;
 };
@@ -341,8 +343,9 @@ static bool make_product(OnednnCall *call, const trainc_contraction *c, const Ch
     if (!is_fast(o, x->pd) || o->api.primitive_create(&call->primitive, x->pd) != dnnl_success)
         return false;
     for (int i = 0; i < 3; i++) {
-        uint64_t skip = x->packed[i] ? 0 : (uint64_t)x->offset[i] * element_bytes(x->dtype[i]);
-        if (!bind(call, x->arg_id[i], md[i], (char *)args[x->arg[i]] + skip)) return false;
+        call->from[i] = x->arg[i];
+        call->skip[i] = x->packed[i] ? 0 : (uint64_t)x->offset[i] * element_bytes(x->dtype[i]);
+        if (!bind(call, x->arg_id[i], md[i], (char *)args[x->arg[i]] + call->skip[i])) return false;
     }
     const dnnl_memory_desc_t *scratch =
         o->api.primitive_desc_query_md(x->pd, dnnl_query_scratchpad_md, 0);
@@ -442,6 +445,14 @@ bool onednn_set_scratch(OnednnCall *c, void *p) {
     return c->scratch_bytes == 0 || bind(c, DNNL_ARG_SCRATCHPAD, &c->scratch, p);
 }
 
+bool onednn_move(OnednnCall *c, void *const *args) {
+    for (int i = 0; i < 3; i++)
+        if (c->o->api.memory_set_data_handle(c->args[i].memory,
+                                             (char *)args[c->from[i]] + c->skip[i]) != dnnl_success)
+            return false;
+    return true;
+}
+
 bool onednn_run(OnednnCall *c) {
     return c->o->api.primitive_execute(c->primitive, c->o->stream, c->n_args, c->args) ==
                dnnl_success &&
@@ -484,6 +495,10 @@ uint64_t onednn_scratch_bytes(const OnednnCall *c) {
 bool onednn_set_scratch(OnednnCall *c, void *p) {
     (void)c, (void)p;
     return true;
+}
+bool onednn_move(OnednnCall *c, void *const *args) {
+    (void)c, (void)args;
+    return false;
 }
 bool onednn_run(OnednnCall *c) {
     (void)c;

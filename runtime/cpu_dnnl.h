@@ -21,6 +21,8 @@ uint64_t onednn_scratch_query(Onednn *, const trainc_contraction *c);
 uint64_t onednn_packed_query(Onednn *, const trainc_contraction *c);
 uint64_t onednn_scratch_bytes(const OnednnCall *);
 bool onednn_set_scratch(OnednnCall *, void *); /* false: no memory */
+/* onednn_move - binds the call to other buffers of the launch; its scratch stays. false: the library refused. Allocates nothing. */
+bool onednn_move(OnednnCall *, void *const *args);
 bool onednn_run(OnednnCall *);
 void onednn_call_free(OnednnCall *);
 #endif

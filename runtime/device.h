@@ -16,8 +16,8 @@ typedef enum ScalarId {
 } ScalarId;
 typedef union ScalarValue { float f; int64_t i; } ScalarValue;
 int scalar_find(const char *name);                       /* -1: no such scalar */
-/* Where the value of a scalar argument lies: a step scalar, or the number that the argument itself holds. */
-void *scalar_address(const trainc_arg *, ScalarValue *scalars);
+/* Where the value of a scalar argument lies: a step scalar, or `*number`, which is set to the number that the argument itself holds. */
+void *scalar_address(const trainc_arg *, ScalarValue *scalars, int64_t *number);
 enum { ENTRY_OF_INIT, ENTRY_OF_MICRO, ENTRY_OF_APPLY, ENTRY_OF_EVAL, N_ENTRIES_OF }; /* trainc_plan.entries */
 
 typedef struct DeviceSetup {
@@ -44,6 +44,10 @@ struct Device {
     bool is_zero;                                        /* the arena came as zeros and no state was written yet */
 };
 extern const DeviceVtable cpu_device, hip_device;
+/* device_stretch - the next stretch of an entry's launches: those of one loop, or those up to the next loop (trips 1). Begin with {0};
+ *   false at the end. */
+typedef struct Stretch { uint32_t first, n; int64_t trips; uint32_t loops_done; } Stretch;
+bool device_stretch(const trainc_entry *, Stretch *);
 /* device_args_valid - scalars exist, buffers lie in the arena, launches name kernels and arguments that exist; else *bad says what. */
 bool device_args_valid(const trainc_plan *, const char **bad);
 #endif

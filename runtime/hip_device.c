@@ -47,6 +47,7 @@ typedef struct HipDevice {
     char *arena;
     void **functions;          /* by kernel number */
     void **pointers, **params; /* by argument number: device address; what kernelParams points to */
+    int64_t *numbers;          /* likewise: the number that it holds */
 } HipDevice;
 
 static trainc_status check(const HipDevice *d, int code, const char *what, Fail *f) {
@@ -219,31 +220,59 @@ static trainc_status prepare_all(HipDevice *d, ScalarValue *scalars, Fail *f) {
     d->functions = calloc(p->n_kernels ? p->n_kernels : 1, sizeof(void *));
     d->pointers = calloc(p->n_args ? p->n_args : 1, sizeof(void *));
     d->params = calloc(p->n_args ? p->n_args : 1, sizeof(void *));
-    if (!d->functions || !d->pointers || !d->params)
+    d->numbers = calloc(p->n_args ? p->n_args : 1, sizeof *d->numbers);
+    if (!d->functions || !d->pointers || !d->params || !d->numbers)
         return fail_set(f, TRAINC_NO_MEMORY, "no memory to prepare the launches");
     for (uint32_t i = 0; i < p->n_kernels && s == TRAINC_OK; i++)
         s = check(d, d->api.hipModuleGetFunction(&d->functions[i], d->module, p->kernels[i].name),
                   p->kernels[i].name, f);
     for (uint32_t i = 0; i < p->n_args; i++) {
         d->pointers[i] = p->args[i].scalar ? NULL : d->arena + p->args[i].offset;
-        d->params[i] =
-            p->args[i].scalar ? scalar_address(&p->args[i], scalars) : (void *)&d->pointers[i];
+        d->params[i] = p->args[i].scalar ? scalar_address(&p->args[i], scalars, &d->numbers[i])
+                                         : (void *)&d->pointers[i];
     }
     return s;
+}
+
+static trainc_status launch(HipDevice *d, const trainc_launch *l, Fail *f) {
+    int code = d->api.hipModuleLaunchKernel(
+        d->functions[l->kernel], l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1],
+        l->block[2], l->lds_bytes, d->stream, d->params + l->first_arg, NULL);
+    return check(d, code, d->plan->kernels[l->kernel].name, f);
+}
+
+/* The arguments of a launch as they are in turn `turn` of its loop. The runtime copies what they
+ * are when it is asked to launch. */
+static void place_args(HipDevice *d, const trainc_launch *l, int64_t turn) {
+    for (uint32_t i = l->first_arg; i < l->first_arg + l->n_args; i++) {
+        const trainc_arg *a = &d->plan->args[i];
+        if (!a->stride) continue;
+        int64_t at = (int64_t)a->offset + turn * a->stride;
+        if (a->scalar)
+            d->numbers[i] = at;
+        else
+            d->pointers[i] = d->arena + at;
+    }
+}
+
+static trainc_status run_stretch(HipDevice *d, const trainc_launch *launches, const Stretch *s,
+                                 Fail *f) {
+    trainc_status status = TRAINC_OK;
+    for (int64_t turn = 0; turn < s->trips; turn++)
+        for (uint32_t i = s->first; i < s->first + s->n && status == TRAINC_OK; i++) {
+            if (s->trips > 1) place_args(d, &launches[i], turn);
+            status = launch(d, &launches[i], f);
+        }
+    return status;
 }
 
 static trainc_status hip_run(Device *base, int entry, Fail *f) {
     HipDevice *d = (HipDevice *)base;
     const trainc_entry *e = &d->plan->entries[entry];
-    trainc_status s = TRAINC_OK;
-    for (uint32_t i = 0; i < e->n && s == TRAINC_OK; i++) {
-        const trainc_launch *l = &e->launches[i];
-        int code = d->api.hipModuleLaunchKernel(
-            d->functions[l->kernel], l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1],
-            l->block[2], l->lds_bytes, d->stream, d->params + l->first_arg, NULL);
-        s = check(d, code, d->plan->kernels[l->kernel].name, f);
-    }
-    return s;
+    trainc_status status = TRAINC_OK;
+    for (Stretch s = {0}; status == TRAINC_OK && device_stretch(e, &s);)
+        status = run_stretch(d, e->launches, &s, f);
+    return status;
 }
 
 static trainc_status hip_sync(Device *base, Fail *f) {
@@ -293,6 +322,7 @@ static void hip_close(Device *base) {
     free(d->functions);
     free(d->pointers);
     free(d->params);
+    free(d->numbers);
     free(d);
 }
 

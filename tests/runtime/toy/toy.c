@@ -114,12 +114,12 @@ static const trainc_symbol symbols[] = {
 };
 
 #define AT(at, n, access)                                                                          \
-    { NULL, at, 4 * (n), TRAINC_F32, access }
+    { NULL, at, 4 * (n), TRAINC_F32, access, 0 }
 #define SCALAR_OF(name, dtype)                                                                     \
-    { name, 0, 0, dtype, 1 }
+    { name, 0, 0, dtype, 1, 0 }
 static const trainc_arg args[] = {
     AT(0, TOY_ROWS, 1),
-    {NULL, 1536, TOY_MICRO * 16, TRAINC_I64, 1},
+    {NULL, 1536, TOY_MICRO * 16, TRAINC_I64, 1, 0},
     AT(1792, TOY_MICRO, 1),
     AT(768, TOY_ROWS, 3),
     AT(1024, 1, 3),
@@ -141,7 +141,7 @@ static const trainc_arg args[] = {
     SCALAR_OF("loss_scale", TRAINC_F32),
     SCALAR_OF("first", TRAINC_F32),
     AT(0, TOY_ROWS, 1),
-    {NULL, 1536, TOY_MICRO * 16, TRAINC_I64, 1},
+    {NULL, 1536, TOY_MICRO * 16, TRAINC_I64, 1, 0},
     AT(1792, TOY_MICRO, 1),
     AT(2560, 1, 2),
     AT(2816, 1, 2),
@@ -158,17 +158,18 @@ static const trainc_launch micro_launches[] = {{.kernel = 0, .first_arg = 0, .n_
 static const trainc_launch apply_launches[] = {{.kernel = 1, .first_arg = 9, .n_args = 13}};
 static const trainc_launch eval_launches[] = {{.kernel = 2, .first_arg = 22, .n_args = 7}};
 static const trainc_launch init_launches[] = {{.kernel = 3, .first_arg = 29, .n_args = 2}};
-static const trainc_plan plans[] = {
-    {.device = "cpu",
-     .arena_bytes = 4096,
-     .symbols = symbols,
-     .n_symbols = sizeof symbols / sizeof *symbols,
-     .kernels = kernels,
-     .n_kernels = 4,
-     .args = args,
-     .n_args = sizeof args / sizeof *args,
-     .entries = {
-         {init_launches, 1}, {micro_launches, 1}, {apply_launches, 1}, {eval_launches, 1}}}};
+static const trainc_plan plans[] = {{.device = "cpu",
+                                     .arena_bytes = 4096,
+                                     .symbols = symbols,
+                                     .n_symbols = sizeof symbols / sizeof *symbols,
+                                     .kernels = kernels,
+                                     .n_kernels = 4,
+                                     .args = args,
+                                     .n_args = sizeof args / sizeof *args,
+                                     .entries = {{init_launches, 1, NULL, 0},
+                                                 {micro_launches, 1, NULL, 0},
+                                                 {apply_launches, 1, NULL, 0},
+                                                 {eval_launches, 1, NULL, 0}}}};
 static const trainc_program program = {.abi = TRAINC_ABI,
                                        .name = "toy",
                                        .version = "0",
