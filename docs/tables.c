@@ -96,9 +96,9 @@ static void onnx(void) {
 #define ONNX_C(op, needs, since, last, importer)                                                   \
     printf("| %s | %d ", #op, since), until(last), printf("| `%s` |\n", #importer);
 #define ONNX_SEQUENCE(op, needs, since, last, importer) ONNX_C(op, needs, since, last, importer)
-#define ONNX_DATA(op, since, last)                                                                 \
+#define ONNX_DATA(op, needs, since, last, importer)                                                \
     printf("| %s | %d ", #op, since), until(last),                                                 \
-        puts("| refused: the shape of its result depends on data |");
+        puts("| where the shape of its result is known, else refused |");
 #include "onnx.def"
 #undef ONNX
 #undef ONNX_C

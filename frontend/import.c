@@ -27,7 +27,7 @@ static const OnnxRow rows[] = {
 #define ONNX_C(op, needs, since, until, fn) {#op, ROW_C, needs, since, until, NULL, NULL, fn},
 #define ONNX_SEQUENCE(op, needs, since, until, fn)                                                 \
     {#op, ROW_SEQUENCE, needs, since, until, NULL, NULL, fn},
-#define ONNX_DATA(op, since, until) {#op, ROW_DATA, 0, since, until, NULL, NULL, NULL},
+#define ONNX_DATA(op, needs, since, until, fn) {#op, ROW_DATA, needs, since, until, NULL, NULL, fn},
 #include "onnx.def"
 #undef ONNX
 #undef ONNX_C
@@ -196,7 +196,10 @@ static void import_by_row(ImportNode *n, bool is_open) {
         row->import(n);
         break;
     case ROW_DATA:
-        node_fail_dynamic(n);
+        if (is_open)
+            row->import(n);
+        else
+            node_fail_dynamic(n);
         break;
     }
 }

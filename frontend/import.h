@@ -106,7 +106,7 @@ int64_t node_padding_row(
 #define ONNX(...)
 #define ONNX_C(op, needs, since, until, fn) ImportFn fn;
 #define ONNX_SEQUENCE(op, needs, since, until, fn) ImportFn fn;
-#define ONNX_DATA(...)
+#define ONNX_DATA(op, needs, since, until, fn) ImportFn fn;
 #include "onnx.def"
 #undef ONNX
 #undef ONNX_C

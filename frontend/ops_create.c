@@ -1,5 +1,5 @@
 /* ops_create.c - importers of ops that make tensors of sizes: Constant, ConstantOfShape, Range,
- * Shape, Size, EyeLike, OneHot, Trilu, NonZero. */
+ * Shape, Size, EyeLike, OneHot, Trilu. */
 #include "context.h"
 #include <math.h>
 #include <string.h>
@@ -168,25 +168,4 @@ void import_one_hot(ImportNode *n) {
         {"off", build_reshape(n->g, build_slice(n->g, n->in[2], zero, one, NULL), 0, NULL)},
         {"on", build_reshape(n->g, build_slice(n->g, n->in[2], one, one, NULL), 0, NULL)}};
     n->out[0] = node_rule(n, "(where (eq (where (lt i 0) (add i d) i) p) on off)", binds, 5);
-}
-
-/* Only of what is known: [rank, count], row-major order. */
-void import_non_zero(ImportNode *n) {
-    Tensor t;
-    if (!node_known(n, n->in[0], &t)) {
-        node_fail_dynamic(n);
-        return;
-    }
-    int64_t elems = type_elems(&t.type), count = 0, dims[2] = {t.type.rank, 0};
-    bool is_float = dtype_info[t.type.dtype].cls == CLASS_FLT;
-    int64_t *found = arena_alloc(n->arena, ((size_t)elems + 1) * sizeof *found);
-    for (int64_t i = 0; i < elems; i++)
-        if (is_float ? t.u.f[i] != 0 : t.u.i[i] != 0) found[count++] = i;
-    int64_t *result = arena_alloc(n->arena, ((size_t)(count * t.type.rank) + 1) * sizeof *result);
-    for (int64_t i = 0; i < count; i++)
-        for (int64_t axis = t.type.rank - 1, rest = found[i]; axis >= 0;
-             rest /= t.type.dims[axis--])
-            result[axis * count + i] = rest % t.type.dims[axis];
-    dims[1] = count;
-    n->out[0] = build_const(n->g, graph_type_of(n->g, DT_I64, 2, dims), result);
 }
