@@ -23,8 +23,8 @@ const PassInfo pass_info[] = {
 const uint32_t n_passes = sizeof pass_info / sizeof *pass_info;
 
 static const char training[] =
-    "loss,simplify,match,autodiff,accumulate,optimizer,expand,simplify,pack,fuse,schedule,memplan";
-static const char forward[] = "simplify,match,expand,simplify,fuse,schedule,memplan";
+    "loss,simplify,match,census,autodiff,accumulate,optimizer,expand,simplify,pack,fuse,schedule,memplan";
+static const char forward[] = "simplify,match,census,expand,simplify,fuse,schedule,memplan";
 
 bool pass_fuel(PassContext *ctx) {
     if (ctx->options->fuel < 0) return true;

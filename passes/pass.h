@@ -36,6 +36,10 @@ extern const PropertyInfo property_info[N_PROPERTIES];
 
 /* Takes one unit of rewrite fuel; false where none is left. */
 bool pass_fuel(PassContext *);
+/* Notes a near miss at the ONNX node `at`: why it is no `macro`. Kept for trainc plan -v; the same
+ * text is kept once per macro and location. */
+void match_note(PassContext *, const char *macro, LocId at, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 /* A fresh copy of ctx->g through visit, set as ctx->g; dead nodes stay behind. */
 void pass_rewrite(PassContext *, VisitFn *visit, void *pass);
 /* The node v of `from` emitted in `to`, over mapped operands: for visitors that look at the copy.

@@ -45,6 +45,27 @@ typedef struct PassOptions {
                             split on our own accord */
 } PassOptions;
 
+/* What the forward graph is made of (census.c), and near misses: places where all but one edge of a
+ * pattern was there. `macro` is what it nearly was, `at` the ONNX node, `why` the edge that broke
+ * it. */
+typedef enum CensusId {
+#define CENSUS(id, ...) CENSUS_##id,
+#include "census.def"
+#undef CENSUS
+    N_CENSUS
+} CensusId;
+extern const char *const census_name[N_CENSUS], *const census_meaning[N_CENSUS];
+typedef struct MatchNote {
+    const char *macro;
+    LocId at;
+    const char *why;
+} MatchNote;
+typedef struct Census {
+    uint32_t count[N_CENSUS];
+    MatchNote *notes;
+    uint32_t n_notes, cap_notes;
+} Census;
+
 /* What a pass is: it copies the graph (or changes the plan). Needs, gives and breaks are bits of
  * PASS_PROPERTIES. */
 typedef struct PassContext {
@@ -53,6 +74,7 @@ typedef struct PassContext {
     Arena *arena;
     PassOptions *options;
     FILE *log;
+    Census census; /* of the forward graph; in the context's arena */
 } PassContext;
 typedef bool PassFn(PassContext *);
 typedef struct PassInfo {
