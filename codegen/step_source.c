@@ -92,7 +92,7 @@ static void print_bytes(Text *out, const unsigned char *bytes, uint64_t n) {
     if (!n) text_printf(out, " \"\"");
 }
 
-static void print_string(Text *out, const char *s) {
+void step_string(Text *out, const char *s) {
     if (!s) {
         text_printf(out, "NULL");
         return;
@@ -196,10 +196,11 @@ static void print_symbol(Text *out, const StepTable *t, const char *kind, uint32
     if (!buffer_symbol(t->g, b, &s)) return;
     const State *st = s.state;
     text_printf(out, "    {");
-    print_string(out, b->symbol ? b->symbol : "");
-    text_printf(out, ", TRAINC_SYM_%s, %u, %u, %d, %d, {",
+    step_string(out, b->symbol ? b->symbol : "");
+    text_printf(out, ", TRAINC_SYM_%s, %u, %u, %d, %d, %d, {",
                 s.cls == SYMBOL_STATE ? state_cls[st->cls] : cls[s.cls - 1], type->dtype,
-                type->rank, st ? st->trains : 0, st ? st->is_buffer : 0);
+                type->rank, st ? st->trains : 0, st ? st->is_buffer : 0,
+                st ? st->source.is_transposed : 0);
     for (uint32_t d = 0; d < MAX_RANK; d++)
         text_printf(out, "%s%lld", d ? ", " : "", (long long)type->dims[d]);
     text_printf(out, "}, %llu, %llu, ", (unsigned long long)b->offset,
@@ -212,7 +213,7 @@ static void print_symbol(Text *out, const StepTable *t, const char *kind, uint32
     else
         text_printf(out, "%.17g", fill);
     text_printf(out, ", ");
-    print_string(out, st ? st->of : NULL);
+    step_string(out, st ? st->of : NULL);
     int file = st ? file_index(files, n_files, st->source.file) : -1;
     bool has_data = s.cls == SYMBOL_CONST || (st && file < 0 && st->source.data);
     text_printf(out, ", %d, %llu, ", file, (unsigned long long)(file >= 0 ? st->source.offset : 0));
@@ -231,7 +232,7 @@ static void print_args(Text *out, const StepTable *t, const char *kind) {
     for (uint32_t i = 0; i < t->n_args; i++) {
         const StepArg *a = &t->args[i];
         text_printf(out, "    {");
-        print_string(out, a->scalar);
+        step_string(out, a->scalar);
         text_printf(out, ", %llu, %llu, %d, %u, %lld},\n", (unsigned long long)a->offset,
                     (unsigned long long)a->bytes, a->dtype, a->access, (long long)a->stride);
     }
@@ -371,7 +372,7 @@ void step_source_program(Text *out, const StepTable *const *tables, uint32_t n,
         "\"trainc_program.h\"\n#include <math.h>\n#include <stddef.h>\n\n",
         o->name, g->name, o->name);
     text_printf(out, "static const char *const files[] = {");
-    for (uint32_t i = 0; i < n_files; i++) print_string(out, files[i]), text_printf(out, ", ");
+    for (uint32_t i = 0; i < n_files; i++) step_string(out, files[i]), text_printf(out, ", ");
     text_printf(out, "NULL};\nstatic const uint64_t file_bytes[] = {");
     for (uint32_t i = 0; i < n_files; i++) {
         struct stat st;
@@ -379,17 +380,19 @@ void step_source_program(Text *out, const StepTable *const *tables, uint32_t n,
     }
     text_printf(out, "0};\n");
     for (uint32_t i = 0; i < n; i++) print_tables(out, tables[i], o, images, files, n_files);
+    uint32_t n_aliases, n_holders;
+    step_source_names(out, g, &n_aliases, &n_holders);
     text_printf(out, "\n/* ---- the program ---- */\n\nstatic const trainc_plan plans[] = {\n");
     for (uint32_t i = 0; i < n; i++) print_plan(out, tables[i], o, images);
     text_printf(out,
                 "};\n\nstatic const trainc_program program = {\n    .abi = TRAINC_ABI, .name = "
                 "\"%s\", .version = \"0.1.0\", .model = ",
                 o->name);
-    print_string(out, o->model_path ? o->model_path : "");
+    step_string(out, o->model_path ? o->model_path : "");
     text_printf(out, ",\n    .optimizer = ");
-    print_string(out, o->optimizer ? o->optimizer : "");
+    step_string(out, o->optimizer ? o->optimizer : "");
     text_printf(out, ", .loss = ");
-    print_string(out, o->loss ? o->loss : "");
+    step_string(out, o->loss ? o->loss : "");
     text_printf(out,
                 ",\n    .batch = %lld, .micro_batch = %lld, .accumulation_steps = %lld, "
                 ".ignore_index = %lld, .tokens_per_sample = %lld,\n",
@@ -401,7 +404,8 @@ void step_source_program(Text *out, const StepTable *const *tables, uint32_t n,
                 counts, o->samples_mix, loss_is(o->loss, "causal_lm"));
     text_printf(out,
                 "    .files = files, .n_files = %u, .file_bytes = file_bytes, .plans = plans, "
-                ".n_plans = %u};\n\n",
-                n_files, n);
+                ".n_plans = %u,\n    .aliases = aliases, .n_aliases = %u, .holders = holders, "
+                ".n_holders = %u};\n\n",
+                n_files, n, n_aliases, n_holders);
     text_printf(out, "const trainc_program *%s_program(void) { return &program; }\n", o->name);
 }

@@ -44,6 +44,9 @@ void step_source_program(Text *, const StepTable *const *tables, uint32_t n, con
 void step_source_kernels(Text *, const StepTable *, const CodegenOptions *, uint32_t part, uint32_t n_parts); /* C of a CPU plan */
 void step_source_kernel(Text *, const StepKernel *, const char *lib); /* one of them: NAME, and LIB_NAME for the runtime */
 void step_source_hip(Text *, const StepTable *);
+void step_string(Text *, const char *);    /* as a C literal; NULL is written as NULL */
+/* step_names.c: the tables `aliases` and `holders` of a program */
+void step_source_names(Text *, const Graph *, uint32_t *n_aliases, uint32_t *n_holders);
 uint32_t step_files(const Graph *, Arena *, const char ***files); /* distinct weight files, in order of first use */
 
 /* manifest.c */

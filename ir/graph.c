@@ -9,6 +9,7 @@
 #include "op_functions.h"
 #include "scan.h"
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 const char *const entry_name[N_ENTRIES] = {"init", "micro", "apply", "eval"};
@@ -119,7 +120,20 @@ static AttrField field_neutral(AttrKey key, uint32_t n_list) {
     case A_BATCH:
     case A_MODE:
     case A_REVERSE:
+    case A_MASKED:
+    case A_GUARD:
+    case A_INTERLEAVED:
         return attr_int(key, 0);
+    case A_FIRST:
+        return attr_int(key, INT32_MIN);
+    case A_LAST:
+        return attr_int(key, INT32_MAX);
+    case A_SCALE:
+        return attr_float(key, 1);
+    case A_SOFTCAP:
+        return attr_float(key, 0);
+    case A_FILL:
+        return attr_float(key, -INFINITY);
     case A_GROUPS:
         return attr_int(key, 1);
     case A_VALUE:
@@ -279,6 +293,23 @@ State *graph_state(const Graph *g, const char *name) {
     return id ? &g->states[id - 1] : NULL;
 }
 
+/* Names and lists of a state come to lie in the graph's own arena. */
+static void own_lists(Graph *g, State *s) {
+    const char **aliases = arena_alloc(g->arena, (s->n_aliases + 1) * sizeof *aliases);
+    Holder *holders = arena_alloc(g->arena, (s->n_holders + 1) * sizeof *holders);
+    for (uint32_t i = 0; i < s->n_aliases; i++) aliases[i] = graph_str(g, s->aliases[i]);
+    for (uint32_t i = 0; i < s->n_holders; i++) {
+        Holder *h = &holders[i];
+        *h = s->holders[i];
+        h->initializer = graph_str(g, h->initializer);
+        h->from = str_or_null(g, h->from);
+        size_t bytes = 2 * h->n_readers * sizeof *h->readers;
+        if (bytes) h->readers = arena_grow(g->arena, (void *)(uintptr_t)h->readers, bytes, bytes);
+    }
+    s->aliases = aliases;
+    s->holders = holders;
+}
+
 State *graph_add_state(Graph *g, State s) {
     uint64_t h;
     uint32_t id = name_lookup(g, true, s.name, &h);
@@ -286,6 +317,7 @@ State *graph_add_state(Graph *g, State s) {
     s.name = graph_str(g, s.name);
     s.of = str_or_null(g, s.of);
     s.source.file = str_or_null(g, s.source.file);
+    if (s.n_aliases || s.n_holders) own_lists(g, &s);
     LIST_RESERVE(g->arena, g->states, g->n_states, g->cap_states);
     g->states[g->n_states++] = s;
     table_add(g->arena, &g->interner->states, h, g->n_states);

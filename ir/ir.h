@@ -161,8 +161,16 @@ typedef enum StateClass {
     STATE_PACKED,      /* a copy of the parameter `of`, of its type and value; how its bytes lie is the library's business */
     N_STATE_CLASSES
 } StateClass;
-typedef struct WeightSource { const char *file; uint64_t offset, bytes; const void *data; } WeightSource;
-        /* file bytes (offset from its start), or data in memory where file is NULL, or neither: `fill` */
+typedef struct WeightSource { const char *file; uint64_t offset, bytes; const void *data; bool is_transposed; } WeightSource;
+        /* file bytes (offset from its start), or data in memory where file is NULL, or neither: `fill`. is_transposed: the file
+         * holds [c, r] where the state is [r, c]; data is never transposed */
+/* An initializer of the model's file that holds a parameter in a form of its own: another name, other dims, transposed. */
+typedef struct Holder {
+    const char *initializer, *from;                          /* from: not in the file yet, to be made like this one; else NULL */
+    Type type;                                               /* the initializer's */
+    bool is_transposed;
+    const uint32_t *readers; uint32_t n_readers;             /* with `from`: pairs (node, input) of the graph that read it */
+} Holder;
 typedef struct State {
     const char *name;
     TypeId type;
@@ -171,6 +179,8 @@ typedef struct State {
     WeightSource source;
     double fill;                                             /* value of every element at open, where there is no source */
     const char *of;                                          /* moments, gradients: the parameter they belong to, else NULL */
+    const char *const *aliases; uint32_t n_aliases;          /* other names of the same parameter in PyTorch's state_dict */
+    const Holder *holders; uint32_t n_holders;               /* 0: the initializer of its own name and type */
 } State;
 typedef struct Input { const char *name; TypeId type; int batch_axis; int64_t index_limit; LocId loc; } Input;
         /* batch_axis -1: not split into samples. index_limit > 0: values must lie in [-limit, limit) (gather, labels) */
@@ -322,6 +332,7 @@ bool interp_entry(const Graph *, EntryKind, const InterpEnv *, Arena *, Tensor *
 /* One value by itself, where its leaves are constants only (shape folding): false where they are not, or it is too large. */
 bool interp_fold(const Graph *, Value, Arena *, Tensor *result, int64_t max_elems);
 Tensor tensor_from_bytes(Arena *, Type, const void *elements); /* widens storage */
+Tensor tensor_from_source(Arena *, Type, const WeightSource *, const void *elements); /* the state's, from the file's bytes */
 void tensor_to_bytes(const Tensor *, void *elements);        /* rounds to nearest even */
 void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 /* random: element e (row-major, e + micro * elements) of stream s at step t under seed k:

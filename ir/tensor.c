@@ -71,6 +71,19 @@ Tensor tensor_from_bytes(Arena *arena, Type type, const void *elements) {
     return t;
 }
 
+Tensor tensor_from_source(Arena *arena, Type type, const WeightSource *s, const void *elements) {
+    Type stored = type;
+    if (!s->is_transposed) return tensor_from_bytes(arena, type, elements);
+    stored.dims[0] = type.dims[1];
+    stored.dims[1] = type.dims[0];
+    Tensor from = tensor_from_bytes(arena, stored, elements), to = {.type = type};
+    int64_t rows = type.dims[0], columns = type.dims[1];
+    to.u.f = arena_alloc(arena, (size_t)(rows * columns) * sizeof *to.u.f);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++) to.u.f[r * columns + c] = from.u.f[c * rows + r];
+    return to;
+}
+
 void tensor_to_bytes(const Tensor *t, void *elements) {
     int64_t n = type_elems(&t->type);
     size_t bytes = dtype_info[t->type.dtype].bytes;

@@ -316,6 +316,8 @@ static void parse_state(Parser *p) {
             s.trains = true;
         else if (is_flag && strcmp(word, "buffer") == 0)
             s.is_buffer = true;
+        else if (is_flag && strcmp(word, "transposed") == 0)
+            s.source.is_transposed = true;
         else if (is_flag) {
             fail(p, "a state is not %s", word);
             return;

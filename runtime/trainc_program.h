@@ -11,7 +11,7 @@ typedef enum trainc_symbol_class { TRAINC_SYM_PARAM, TRAINC_SYM_MASTER, TRAINC_S
 
 typedef struct trainc_symbol {
     const char *name;                 /* CONST: "" */
-    uint8_t cls, dtype, rank, trains, is_buffer;
+    uint8_t cls, dtype, rank, trains, is_buffer, is_transposed; /* is_transposed: the file holds [c, r] where this is [r, c] */
     int64_t dims[8];
     uint64_t offset, bytes;           /* in the arena; bytes: elements alone, without padding */
     double fill;                      /* no source: every element, at open */
@@ -64,6 +64,16 @@ typedef struct trainc_plan {          /* per target kind: "cpu" or "hip" */
     const trainc_image *images; uint32_t n_images; const char *source; /* HIP: code objects, and the source for hipRTC */
 } trainc_plan;
 
+/* Names. An alias is another name of a parameter in PyTorch's state_dict (tied matrices). A holder is an initializer of the model's
+ * file that holds a parameter under another name or in another form; with `from` it is none yet: an export makes it like `from` and
+ * has the nodes of `readers`, pairs (node, input) of the graph, read it. A parameter without a row is the initializer of its name. */
+typedef struct trainc_alias { const char *name, *param; } trainc_alias;
+typedef struct trainc_holder {
+    const char *initializer, *from, *param;
+    uint8_t is_transposed, rank; int64_t dims[8];   /* the initializer's */
+    const uint32_t *readers; uint32_t n_readers;    /* pairs */
+} trainc_holder;
+
 struct trainc_program {
     uint32_t abi;
     const char *name, *version, *model; /* model: absolute path of the .onnx */
@@ -75,6 +85,8 @@ struct trainc_program {
     const char *const *files; uint32_t n_files;   /* weight files, absolute */
     const uint64_t *file_bytes;       /* what they held when offsets were taken from them; 0 or NULL: not known */
     const trainc_plan *plans; uint32_t n_plans;
+    const trainc_alias *aliases; uint32_t n_aliases;
+    const trainc_holder *holders; uint32_t n_holders;
 };
 
 /* Names that entries use. States: NAME (parameter), grad.NAME, m.NAME, v.NAME (moments), loss_sum, loss_count.

@@ -94,7 +94,7 @@ static const Tensor *leaf_state(void *user, const char *name) {
         ssize_t got = fd < 0 ? -1 : pread(fd, bytes, type_bytes(t), (off_t)s->source.offset);
         if (fd >= 0) close(fd);
         if (got != (ssize_t)type_bytes(t)) return NULL;
-        *out = tensor_from_bytes(l->arena, *t, bytes);
+        *out = tensor_from_source(l->arena, *t, &s->source, bytes);
     } else {
         *out = (Tensor){.type = *t, .u.f = arena_alloc(l->arena, 8 * (size_t)type_elems(t) + 8)};
         for (int64_t i = 0; i < type_elems(t); i++) out->u.f[i] = s->fill;

@@ -78,7 +78,7 @@ static Tensor initial(Compare *c, const State *s) {
         pread(fd, bytes, type_bytes(t), (off_t)s->source.offset) != (ssize_t)type_bytes(t))
         perror(s->source.file), exit(5);
     close(fd);
-    return tensor_from_bytes(c->o.arena, *t, bytes);
+    return tensor_from_source(c->o.arena, *t, &s->source, bytes);
 }
 
 static const Tensor *get_state(void *user, const char *name) {
