@@ -15,6 +15,9 @@ typedef struct CodegenOptions {
     uint64_t mem_limit_bytes;
     int64_t ignore_index;
     bool samples_mix;              /* go into the program table */
+    const char *const *macro_names; /* what the forward graph is made of, for plan.json */
+    const uint32_t *macro_counts;
+    uint32_t n_macros;
     bool verbose, plan_only;       /* plan_only: plan.json alone */
 } CodegenOptions;
 typedef struct PhaseTimes { double own_s, host_compile_s, gpu_compile_s; } PhaseTimes; /* own: all but external compilers */

@@ -219,6 +219,9 @@ void manifest_plan(Text *out, const ManifestTarget *targets, uint32_t n, const C
     for (uint32_t i = 0; i < n; i++)
         text_printf(out, "%s\"%s\": %.6g", i ? ", " : "", targets[i].target->target,
                     predicted_ms(&targets[i]));
+    text_printf(out, "},\n  \"macros\": {");
+    for (uint32_t i = 0; i < o->n_macros; i++)
+        text_printf(out, "%s\"%s\": %u", i ? ", " : "", o->macro_names[i], o->macro_counts[i]);
     text_printf(out, "},\n  \"remat\": [],\n");
     print_casts(out, targets[0].table->g);
     print_timeline(out, targets[0].table);
@@ -233,6 +236,20 @@ void manifest_plan(Text *out, const ManifestTarget *targets, uint32_t n, const C
         text_printf(out, "    }");
     }
     text_printf(out, "\n  }\n}\n");
+}
+
+/* Other names of the parameter, and the initializers of the model that hold it. */
+static void print_names(Text *out, const State *s) {
+    for (uint32_t i = 0; i < s->n_aliases; i++) {
+        text_printf(out, i ? ", " : ", \"aliases\": [");
+        manifest_string(out, s->aliases[i]);
+    }
+    if (s->n_aliases) text_printf(out, "]");
+    for (uint32_t i = 0; i < s->n_holders; i++) {
+        text_printf(out, i ? ", " : ", \"initializers\": [");
+        manifest_string(out, s->holders[i].initializer);
+    }
+    if (s->n_holders) text_printf(out, "]");
 }
 
 void manifest_weights(Text *out, const Graph *g, const CodegenOptions *o) {
@@ -253,9 +270,12 @@ void manifest_weights(Text *out, const Graph *g, const CodegenOptions *o) {
             manifest_string(out, s->source.file);
         else
             text_printf(out, "null");
-        text_printf(out, ", \"offset\": %llu, \"bytes\": %llu}",
+        text_printf(out, ", \"offset\": %llu, \"bytes\": %llu",
                     (unsigned long long)s->source.offset,
                     (unsigned long long)(s->source.file ? s->source.bytes : type_bytes(t)));
+        if (s->source.is_transposed) text_printf(out, ", \"transposed\": true");
+        print_names(out, s);
+        text_printf(out, "}");
     }
     text_printf(out, "\n  ]\n}\n");
 }

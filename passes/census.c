@@ -144,6 +144,9 @@ static CensusId norm_kind(Taking *t, Value v) {
     uint32_t n, rank = graph_type_at(g, x)->rank;
     const int64_t *axes = attr_list(g, v, A_AXES, &n);
     bool is_layer = !strcmp(onnx_op(g, v), "LayerNormalization");
+    if (!strcmp(onnx_op(g, v),
+                "BatchNormalization")) /* of one sample, it has the axes of a plane */
+        return CENSUS_BATCH_NORM;
     if (!is_layer && n && axes[0] == 0 && n < rank) return CENSUS_BATCH_NORM;
     if (!is_layer && are_from(axes, n, 2, rank) && is_grouped(g, x)) return CENSUS_GROUP_NORM;
     if (!is_layer && are_from(axes, n, 2, rank) &&

@@ -120,6 +120,9 @@ static CodegenOptions codegen_options(const Options *o, const Steps *s) {
     c.loss = p->options.loss ? p->options.loss : "output";
     c.ignore_index = o->ignore_index;
     c.samples_mix = p->model.samples_mix;
+    c.macro_names = census_name;
+    c.macro_counts = p->passes.census.count;
+    c.n_macros = N_CENSUS;
     char *full = realpath(o->model, NULL);
     c.model_path = arena_strdup(o->arena, full ? full : o->model);
     free(full);
@@ -214,6 +217,8 @@ int command_plan(const Options *o) {
     double started = now_s();
     Steps s = {0};
     int status = plan_all(o, &s);
+    if (o->verbose && s.have[target_is_gpu(o->targets[0])]) /* also where the step does not fit */
+        print_census(&s.kind[target_is_gpu(o->targets[0])]);
     if (!status) {
         print_plan(o, &s);
         if (o->verbose) print_parameters(s.plans[0].g);

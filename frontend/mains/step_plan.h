@@ -16,6 +16,8 @@ typedef struct PlannedStep {
  * stderr. returns 0 or the exit status            owner  caller: step_free */
 int step_plan(PlannedStep *, const Options *, bool for_gpu, uint64_t budget);
 void step_free(PlannedStep *);
+/* print_census - what the forward graph is made of, and near misses, to stdout. */
+void print_census(const PlannedStep *);
 /* library_scratch_bytes - PassOptions.scratch_bytes of the cpu target. */
 uint64_t library_scratch_bytes(const Graph *, Value contraction);
 /* library_packed_bytes - PassOptions.packed_bytes of the cpu target. */
