@@ -1,4 +1,5 @@
-/* ops_pool.c - MaxPool, AveragePool, LpPool, their global forms: reductions over a window view.
+/* ops_pool.c - MaxPool, AveragePool, LpPool, their global forms: reductions over a window view; and
+ * MaxUnpool, a scatter.
  *
  * MaxPool takes the first of equal elements, and its gradient goes there alone, as in PyTorch: y =
  * sum(where(tap == argmax, window, 0)). */
@@ -13,16 +14,23 @@ static Value drop_last(Graph *g, Value v) {
     return v ? build_squeeze(g, v, (int64_t[]){graph_type_at(g, v)->rank - 1}, 1) : 0;
 }
 
-/* [.., K] -> bool [.., K]: is this tap the first greatest? */
-static Value is_first_max(Graph *g, Value taps) {
+/* [.., K] -> i64 [.., 1]: the first greatest tap */
+static Value first_max(Graph *g, Value taps) {
     if (!taps) return 0;
-    Type t = *graph_type_at(g, taps);
-    int64_t axis = t.rank - 1;
-    Value best = graph_emit(g, OP_argmax, &taps, 1,
-                            graph_attr(g, (AttrField[]){attr_int(A_AXIS, axis)}, 1), 0);
-    t.dtype = DT_I64;
-    return build_binary(g, OP_eq, build_iota(g, graph_type(g, t), axis), best);
+    int64_t axis = graph_type_at(g, taps)->rank - 1;
+    return graph_emit(g, OP_argmax, &taps, 1,
+                      graph_attr(g, (AttrField[]){attr_int(A_AXIS, axis)}, 1), 0);
 }
+
+/* bool [.., K]: is this tap the one at `best`? */
+static Value is_tap(Graph *g, Value taps, Value best) {
+    if (!taps || !best) return 0;
+    Type t = *graph_type_at(g, taps);
+    t.dtype = DT_I64;
+    return build_binary(g, OP_eq, build_iota(g, graph_type(g, t), t.rank - 1), best);
+}
+
+static Value is_first_max(Graph *g, Value taps) { return is_tap(g, taps, first_max(g, taps)); }
 
 static Value pick(Graph *g, Value mask, Value taps) {
     if (!mask || !taps) return 0;
@@ -64,13 +72,47 @@ static Value max_places(ImportNode *n, const Window *w, Value mask) {
     return pick(g, mask, window_view(g, place, w, 0));
 }
 
+/* The first tap of each window that is no padding, i64 [1,1,o..,1]. */
+static Value first_inside(ImportNode *n, const Window *w) {
+    Value all = 0;
+    for (uint32_t i = 0; i < w->rank; i++) {
+        int64_t dims[MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
+        dims[i + 2] = w->out[i];
+        RuleBind b[] = {
+            {"o", build_iota(n->g, graph_type_of(n->g, DT_I64, w->rank + 3, dims), i + 2)},
+            {"l", node_number(n, DT_I64, (double)w->low[i])},
+            {"s", node_number(n, DT_I64, (double)w->strides[i])},
+            {"d", node_number(n, DT_I64, (double)w->dilations[i])},
+            {"k", node_number(n, DT_I64, (double)w->kernel[i])}};
+        Value one = node_rule(
+            n, "(min (idiv (add (max (sub l (mul o s)) 0) (sub d 1)) d) (sub k 1))", b, 5);
+        if (all) all = build_binary(n->g, OP_mul, all, b[4].value);
+        all = all ? build_binary(n->g, OP_add, all, one) : one;
+    }
+    return all;
+}
+
+/* Less than or equal to every element: what padding reads as */
+static double least(DType d) {
+    static const double small[N_DTYPES] = {
+        [DT_I8] = -0x1p7, [DT_I16] = -0x1p15, [DT_I32] = -0x1p31, [DT_I64] = -0x1p63};
+    return dtype_info[d].cls == CLASS_FLT ? -INFINITY : small[d];
+}
+
+static bool pads_below(const Window *w) {
+    for (uint32_t i = 0; i < w->rank; i++)
+        if (w->low[i] > 0) return true;
+    return false;
+}
+
+/* Where a whole window equals its padding (-inf, or the least integer), the first element wins. */
 void import_max_pool(ImportNode *n) {
     Window w;
     if (!read_kernel(n, &w)) return;
-    const Type *t = node_type(n, node_in(n, 0));
-    bool is_float = dtype_info[t->dtype].cls == CLASS_FLT;
-    Value taps = window_view(n->g, node_in(n, 0), &w, is_float ? -INFINITY : -128);
-    Value mask = is_first_max(n->g, taps);
+    DType d = (DType)node_type(n, node_in(n, 0))->dtype;
+    Value taps = window_view(n->g, node_in(n, 0), &w, least(d)), best = first_max(n->g, taps);
+    if (best && pads_below(&w)) best = build_binary(n->g, OP_max, best, first_inside(n, &w));
+    Value mask = is_tap(n->g, taps, best);
     n->out[0] = pick(n->g, mask, taps);
     if (n->n_out > 1 && node_wants(n, 1)) n->out[1] = max_places(n, &w, mask);
 }
@@ -110,13 +152,23 @@ void import_average_pool(ImportNode *n) {
     n->out[0] = build_binary(n->g, OP_div, sum, counts);
 }
 
+/* The root of the sum of powers; no gradient flows where all taps are 0, as in PyTorch. */
 static Value norm_of(ImportNode *n, Value taps, int64_t p) {
     if (!taps) return 0;
     DType dt = (DType)node_type(n, taps)->dtype;
-    Value powers =
-        build_binary(n->g, OP_pow, build_unary(n->g, OP_abs, taps), node_number(n, dt, (double)p));
+    RuleBind b[] = {{"x", taps}, {"p", node_number(n, dt, (double)p)}};
+    Value powers = node_rule(n,
+                             p == 2   ? "(mul x x)"
+                             : p == 1 ? "(abs x)"
+                                      : "(pow (abs x) p)",
+                             b, 2);
     Value sum = drop_last(n->g, last_axis(n->g, OP_sum, powers));
-    return sum ? build_binary(n->g, OP_pow, sum, node_number(n, dt, 1.0 / (double)p)) : 0;
+    if (!sum || p == 1) return sum;
+    RuleBind r[] = {{"s", sum}, {"q", node_number(n, dt, 1.0 / (double)p)}};
+    return node_rule(n,
+                     p == 2 ? "(where (eq s 0) 0 (sqrt (where (eq s 0) 1 s)))"
+                            : "(where (eq s 0) 0 (pow (where (eq s 0) 1 s) q))",
+                     r, 2);
 }
 
 void import_lp_pool(ImportNode *n) {
@@ -152,4 +204,55 @@ void import_global_average_pool(ImportNode *n) {
 
 void import_global_lp_pool(ImportNode *n) {
     n->out[0] = norm_of(n, whole_plane(n), node_int(n, "p", 2));
+}
+
+/* ---- MaxUnpool ---- */
+
+/* Extents that the pool had as input, as far as its attributes tell. */
+static bool unpooled(ImportNode *n, const Type *x, Type *y) {
+    uint32_t n_kernel, n_strides, n_pads, rank = x->rank < 2 ? 0 : x->rank - 2u;
+    const int64_t *kernel = node_ints(n, "kernel_shape", &n_kernel),
+                  *strides = node_ints(n, "strides", &n_strides),
+                  *pads = node_ints(n, "pads", &n_pads);
+    *y = *x;
+    if (!rank || n_kernel != rank || (strides && n_strides != rank) ||
+        (pads && n_pads != 2 * rank)) {
+        node_fail(n, "kernel_shape", "kernel, strides and pads do not fit %s", type_text(n->g, x));
+        return false;
+    }
+    for (uint32_t i = 0; i < rank; i++) {
+        int64_t cut = pads ? pads[i] + pads[rank + i] : 0;
+        y->dims[i + 2] = (x->dims[i + 2] - 1) * (strides ? strides[i] : 1) + kernel[i] - cut;
+    }
+    if (type_fits(y)) return true;
+    node_fail_shapes(n, "negative extents");
+    return false;
+}
+
+/* Indices count in the extents that follow from the attributes; output_shape then pads or crops at
+ * the end. */
+void import_max_unpool(ImportNode *n) {
+    Graph *g = n->g;
+    Type x = *node_type(n, n->in[0]), y;
+    const int64_t *shape;
+    uint32_t count;
+    int64_t low[MAX_RANK] = {0}, high[MAX_RANK] = {0}, flat = type_elems(&x);
+    if (!dims_equal(&x, node_type(n, n->in[1]))) {
+        node_fail_shapes(n, "values and indices have different dims");
+        return;
+    }
+    if (!unpooled(n, &x, &y) || !node_ints_at(n, 2, &shape, &count)) return;
+    if (shape && count != y.rank) {
+        node_fail_shapes(n, "output_shape has %u extents", count);
+        return;
+    }
+    for (uint32_t i = 0; shape && i < count; i++) high[i] = shape[i] - y.dims[i];
+    int64_t total = type_elems(&y);
+    Value base = build_splat(g, graph_type_of(g, (DType)x.dtype, 1, &total), 0);
+    Value index = node_index(n, build_reshape(g, n->in[1], 1, &flat), total);
+    AttrField fields[] = {attr_int(A_AXIS, 0), attr_int(A_MODE, SCATTER_SET)};
+    Value v =
+        graph_emit(g, OP_scatter, (Value[]){base, index, build_reshape(g, n->in[0], 1, &flat)}, 3,
+                   graph_attr(g, fields, 2), 0);
+    n->out[0] = build_pad(g, build_reshape(g, v, y.rank, y.dims), low, high, NULL, 0);
 }

@@ -1,4 +1,4 @@
-/* ops_resize.c - Resize and Upsample of every version, DepthToSpace, SpaceToDepth.
+/* ops_resize.c - Resize and Upsample of every version.
  *
  * Interpolation is separable: along each axis the result is a sum of taps, gather(x, index_t) *
  * weight_t with constant indices and weights (one tap for nearest, two for linear, four for cubic,
@@ -256,40 +256,4 @@ void import_upsample(ImportNode *n) {
     }
     for (uint32_t i = 0; i < count && i < MAX_RANK; i++) scales[i] = list[i];
     resize(n, scales, count < MAX_RANK ? count : MAX_RANK, NULL, 0, 0);
-}
-
-/* ---- blocks of pixels to channels and back ---- */
-
-static bool block_of(ImportNode *n, int64_t *b, int64_t divisor_power) {
-    const Type *t = node_type(n, node_in(n, 0));
-    *b = node_int(n, "blocksize", 0);
-    bool ok = t->rank == 4 && *b > 0 &&
-              (divisor_power ? t->dims[1] % (*b * *b) == 0
-                             : t->dims[2] % *b == 0 && t->dims[3] % *b == 0);
-    if (!ok) node_fail(n, "blocksize", "%lld does not divide [N, C, H, W]", (long long)*b);
-    return ok;
-}
-
-void import_depth_to_space(ImportNode *n) {
-    int64_t b;
-    if (!block_of(n, &b, 1)) return;
-    const Type t = *node_type(n, node_in(n, 0));
-    int64_t c = t.dims[1] / (b * b), h = t.dims[2], w = t.dims[3];
-    bool crd = !strcmp(node_string(n, "mode", "DCR"), "CRD");
-    Value v = build_reshape(n->g, node_in(n, 0), 6,
-                            crd ? (int64_t[]){t.dims[0], c, b, b, h, w}
-                                : (int64_t[]){t.dims[0], b, b, c, h, w});
-    v = build_transpose(n->g, v,
-                        crd ? (int64_t[]){0, 1, 4, 2, 5, 3} : (int64_t[]){0, 3, 4, 1, 5, 2});
-    n->out[0] = build_reshape(n->g, v, 4, (int64_t[]){t.dims[0], c, h * b, w * b});
-}
-
-void import_space_to_depth(ImportNode *n) {
-    int64_t b;
-    if (!block_of(n, &b, 0)) return;
-    const Type t = *node_type(n, node_in(n, 0));
-    int64_t c = t.dims[1], h = t.dims[2] / b, w = t.dims[3] / b;
-    Value v = build_reshape(n->g, node_in(n, 0), 6, (int64_t[]){t.dims[0], c, h, b, w, b});
-    v = build_transpose(n->g, v, (int64_t[]){0, 3, 5, 1, 2, 4});
-    n->out[0] = build_reshape(n->g, v, 4, (int64_t[]){t.dims[0], c * b * b, h, w});
 }
