@@ -295,7 +295,7 @@ Value build_sum_to(Graph *, Value, const Type *dims);        /* adjoint of build
 /* ---------------------------------------------------------------- rules (rule.c) */
 
 /* S-expressions over a b c y dy (and any names the caller binds). Atoms: names, numbers, @field (copies that attribute of the
- * context node), $field (its value as a literal). Forms: (op x ...), (let n x body), (mean x @axes), (square x), (C function).
+ * context node), $field (its value as a literal). Forms: (op x ...), (let n x body), (mean x @axes), (square x), (product x ...), (C function).
  * Numbers take the dtype of their peers; operands broadcast as in numpy. */
 typedef struct RuleBind { const char *name; Value value; } RuleBind;
 /* `context`: the node whose attributes @field and $field mean; 0 where none. 0 after a diagnostic. */
@@ -305,8 +305,14 @@ const char *rule_part(Arena *, const char *rules, uint32_t i);
 /* Does the graph at v match the pattern? Lower-case names bind (the same name, the same value), numbers match constants
  * through expand and cast (relative 1e-6), commutative ops match both ways; `@name` after an op binds "@name" to the
  * node that carries the attribute (rule_build finds it again), and the same name means the same attribute. A form matches through
- * `expand` too, so what a rule builds from the binds may have to be expanded to the dims of v. *n_binds: given ones, then all. */
+ * `expand` too, so what a rule builds from the binds may have to be expanded to the dims of v. (product x ...) matches its factors in
+ * any order and association, numbers and divisions by numbers as one constant. A number in fp16 or bf16 matches what rounds to it.
+ * *n_binds: given ones, then all. */
 bool rule_match(const Graph *, const char *pattern, Value v, RuleBind *binds, uint32_t *n_binds, uint32_t cap);
+/* Does all of the pattern but one edge match at v? The operand `value` of `user` is not the `wanted` term (its text; `bound` is the
+ * value that this name has elsewhere, or 0). Only for patterns of at least four ops, and where at most one op goes with the edge. */
+typedef struct RuleMiss { Value user, value, bound; uint32_t term; const char *wanted; } RuleMiss;
+bool rule_nearly(const Graph *, const char *pattern, Value v, RuleMiss *);
 /* d of every operand of v, through the registry: rules of maps and macros, or the row's function. */
 void op_vjp(Graph *, Value v, Value dy, Value *d);
 Value macro_expand(Graph *, Value v);                        /* the expansion of the macro node v, over its operands */

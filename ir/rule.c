@@ -81,6 +81,7 @@ static DType term_dtype(const Builder *b, uint32_t t) {
         return term_dtype(b, term_at(b, term->first)->next);
     case TERM_MEAN:
     case TERM_SQUARE:
+    case TERM_PRODUCT:
         return peer_dtype(b, t);
     case TERM_OP:
         break;
@@ -245,6 +246,12 @@ static Value build_term(Builder *b, uint32_t t, DType want) {
     case TERM_SQUARE:
         v = build_term(b, term->first, want);
         return build_binary(b->g, OP_mul, v, v);
+    case TERM_PRODUCT:
+        if (want == DT_NONE) want = peer_dtype(b, t);
+        v = build_term(b, term->first, want);
+        for (uint32_t f = term_at(b, term->first)->next; f; f = term_at(b, f)->next)
+            v = build_binary(b->g, OP_mul, v, build_term(b, f, want));
+        return v;
     case TERM_LET:
         return build_let(b, term, want);
     case TERM_CALL:

@@ -17,6 +17,7 @@ typedef enum TermKind {
     TERM_OP,
     TERM_MEAN,
     TERM_SQUARE,
+    TERM_PRODUCT,
     TERM_LET,
     TERM_CALL
 } TermKind;

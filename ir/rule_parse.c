@@ -1,7 +1,7 @@
 /* rule_parse.c - the text of a rule into terms.
  *
  *   term  = NAME | NUMBER | @FIELD | $FIELD | (OP term ...) | (mean term @axes) | (square term) |
- * (let NAME term term) | (C NAME)
+ * (product term ...) | (let NAME term term) | (C NAME)
  *
  * Recursive descent in one pass over the text, without allocation, so that a rule can be parsed
  * each time it is used: about a microsecond for the gradient of a map. */
@@ -92,6 +92,7 @@ static TermKind head_kind(const char *text, uint32_t len, OpCode *op) {
     *op = OP_NONE;
     if (name_is("mean", text, len)) return TERM_MEAN;
     if (name_is("square", text, len)) return TERM_SQUARE;
+    if (name_is("product", text, len)) return TERM_PRODUCT;
     if (name_is("let", text, len)) return TERM_LET;
     if (name_is("C", text, len)) return TERM_CALL;
     if (len < sizeof name) {
@@ -111,6 +112,8 @@ static bool arity_fits(const Term *t) {
     case TERM_MEAN:
     case TERM_SQUARE:
         return t->n_args == 1;
+    case TERM_PRODUCT:
+        return t->n_args > 0;
     case TERM_LET:
         return t->n_args == 2;
     case TERM_CALL:
