@@ -1,10 +1,11 @@
 /* body.c - prints one statement as C: the one place that does. What it prints is valid C17 and HIP
  * alike.
  *
- * Lets are constants of float, int32_t or int64_t; only LOAD, STORE and UPDATE know storage types.
- * A map is the body of its row in op.def with a b c replaced by the argument lets. Conditions are
- * joined by `&`, not `&&`, so that loops stay free of branches; what the proven range of an index
- * already decides is not tested. */
+ * Lets are constants of float, int32_t, int64_t, uint32_t (u32) or uint64_t (u64); narrower
+ * integers are wrapped after each map; only LOAD, STORE and UPDATE know storage types. A map is the
+ * body of its row in op.def with a b c replaced by the argument lets. Conditions are joined by `&`,
+ * not `&&`, so that loops stay free of branches; what the proven range of an index already decides
+ * is not tested. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 
 const char *body_ctype(DType d) {
     if (dtype_info[d].cls == CLASS_FLT) return "float";
+    if (d == DT_U32) return "uint32_t";
+    if (d == DT_U64) return "uint64_t";
     return dtype_info[d].bytes <= 4 ? "int32_t" : "int64_t";
 }
 
@@ -164,10 +167,35 @@ static const char *load_format(DType d) {
         return "tc_load_f16(%s)";
     case DT_F64:
         return "(float)%s";
-    case DT_U64:
-        return "(int64_t)%s";
-    case DT_U32:
-        return "(int32_t)%s";
+#define SMALL_FLOAT(id, ...)                                                                       \
+    case DT_##id:                                                                                  \
+        return "tc_load_f8(%s, " #__VA_ARGS__ ")";
+#include "small_float.def"
+#undef SMALL_FLOAT
+    default:
+        return "%s";
+    }
+}
+
+/* A value of wider integers back into the range of an integer type: what int32 lets of it hold. */
+static const char *wrap_format(DType d) {
+    switch (d) {
+    case DT_I16:
+        return "(int16_t)(%s)";
+    case DT_I8:
+        return "(int8_t)(%s)";
+    case DT_U16:
+        return "(uint16_t)(%s)";
+    case DT_U8:
+        return "(uint8_t)(%s)";
+    case DT_I4:
+        return "((((%s) & 15) ^ 8) - 8)";
+    case DT_U4:
+        return "((%s) & 15)";
+    case DT_I2:
+        return "((((%s) & 3) ^ 2) - 2)";
+    case DT_U2:
+        return "((%s) & 3)";
     default:
         return "%s";
     }
@@ -181,21 +209,15 @@ static const char *store_format(DType d) {
         return "tc_to_f16(%s)";
     case DT_F64:
         return "(double)(%s)";
-    case DT_I16:
-        return "(int16_t)(%s)";
-    case DT_I8:
-        return "(int8_t)(%s)";
-    case DT_U64:
-        return "(uint64_t)(%s)";
-    case DT_U32:
-        return "(uint32_t)(%s)";
-    case DT_U16:
-        return "(uint16_t)(%s)";
-    case DT_U8:
     case DT_BOOL:
         return "(uint8_t)(%s)";
+#define SMALL_FLOAT(id, ...)                                                                       \
+    case DT_##id:                                                                                  \
+        return "tc_to_f8(%s, " #__VA_ARGS__ ")";
+#include "small_float.def"
+#undef SMALL_FLOAT
     default:
-        return "%s";
+        return wrap_format(d);
     }
 }
 
@@ -233,42 +255,25 @@ static void print_map(OpCode op, const char *const args[3], Text *out) {
 static void print_cast(const Kernel *k, const Stmt *s, Text *out) {
     DType from = k->let_type[s->args[0]];
     bool from_flt = dtype_info[from].cls == CLASS_FLT;
-    const char *wide = from_flt && dtype_info[s->dtype].bytes < 8 ? "(int64_t)" : "";
-    switch (s->dtype) {
-    case DT_BOOL:
-        text_printf(out, "v%u != 0", s->args[0]);
-        return;
-    case DT_BF16:
-        text_printf(out, "tc_load_bf16(tc_to_bf16((float)v%u))", s->args[0]);
-        return;
-    case DT_F16:
-        text_printf(out, "tc_load_f16(tc_to_f16((float)v%u))", s->args[0]);
-        return;
-    case DT_F32:
-    case DT_F64:
-        text_printf(out, "(float)v%u", s->args[0]);
-        return;
-    case DT_I64:
-    case DT_U64:
-        text_printf(out, "(int64_t)v%u", s->args[0]);
-        return;
-    case DT_I32:
-        text_printf(out, "(int32_t)v%u", s->args[0]);
-        return;
-    case DT_U32:
-        text_printf(out, "(int32_t)(uint32_t)%sv%u", wide, s->args[0]);
-        return;
-    case DT_I16:
-    case DT_I8:
-    case DT_U16:
-    case DT_U8:
-        text_printf(out, "(%s)(int32_t)v%u", dtype_info[s->dtype].c_name, s->args[0]);
-        return;
-    case DT_NONE:
-    case N_DTYPES:
-        break;
-    }
-    assert(0 && "no such type");
+    const char *let = arena_printf(out->arena, "v%u", s->args[0]);
+    if (s->dtype == DT_BOOL)
+        text_printf(out, "%s != 0", let);
+    else if (dtype_info[s->dtype].cls == CLASS_FLT) {
+        const char *x = arena_printf(out->arena, "(float)%s", let);
+        bool is_rounded = s->dtype != DT_F32 && s->dtype != DT_F64;
+        if (is_rounded) x = format_one(out->arena, store_format(s->dtype), x);
+        text_printf(out, "%s", is_rounded ? format_one(out->arena, load_format(s->dtype), x) : x);
+    } else if (s->dtype == DT_U64 && from_flt)
+        text_printf(out, "tc_to_u64(%s)", let);
+    else if (s->dtype == DT_I64 || s->dtype == DT_U64)
+        text_printf(out, "(%s)%s", body_ctype(s->dtype), let);
+    else if (s->dtype == DT_I32 || s->dtype == DT_U32)
+        text_printf(out, "(%s)%s%s", body_ctype(s->dtype),
+                    from_flt && s->dtype == DT_U32 ? "(int64_t)" : "", let);
+    else
+        text_printf(out, "%s",
+                    format_one(out->arena, wrap_format(s->dtype),
+                               arena_printf(out->arena, "(int32_t)%s", let)));
 }
 
 static void print_store(const Kernel *k, const Stmt *s, const BodyTarget *t, Text *out) {
@@ -282,6 +287,16 @@ static void print_store(const Kernel *k, const Stmt *s, const BodyTarget *t, Tex
         print_map(s->op, (const char *const[]){old, let, ""}, &v);
     if (s->n_conds) text_printf(out, "if ("), print_conds(k, s, t, out), text_printf(out, ") ");
     text_printf(out, "%s = %s;", at, format_one(out->arena, store_format(s->dtype), v.s));
+}
+
+/* Narrow integers wrap after every map, as in the interpreter; what selects or compares stays in
+ * range. */
+static void print_wrapped_map(const Stmt *s, const char *const args[3], Text *out) {
+    OpClass cls = op_info[s->op].cls;
+    const char *format = cls == OPC_NUM || cls == OPC_INT ? wrap_format(s->dtype) : "%s";
+    Text x = {.arena = out->arena};
+    print_map(s->op, args, &x);
+    text_printf(out, "%s", format_one(out->arena, format, x.s));
 }
 
 static void print_load(const Kernel *k, const Stmt *s, const BodyTarget *t, Text *out) {
@@ -335,7 +350,7 @@ void body_print(const Graph *g, const Kernel *k, const Stmt *s, const BodyTarget
         print_load(k, s, t, out);
         break;
     case ST_MAP:
-        print_map(s->op, args, out);
+        print_wrapped_map(s, args, out);
         break;
     case ST_CAST:
         print_cast(k, s, out);
@@ -362,10 +377,15 @@ static DType accum_value_type(const Kernel *k, const Stmt *s) {
 void body_accum_init(const Kernel *k, const Stmt *s, const BodyTarget *t, Text *out) {
     DType d = accum_value_type(k, s);
     bool is_flt = dtype_info[d].cls == CLASS_FLT, is_wide = dtype_info[d].bytes > 4;
-    const char *low = is_flt    ? "-INFINITY"
-                      : is_wide ? "(-9223372036854775807LL - 1)"
-                                : "(-2147483647 - 1)";
-    const char *high = is_flt ? "INFINITY" : is_wide ? "9223372036854775807LL" : "2147483647";
+    const char *low = is_flt                       ? "-INFINITY"
+                      : d == DT_U64 || d == DT_U32 ? "0"
+                      : is_wide                    ? "(-9223372036854775807LL - 1)"
+                                                   : "(-2147483647 - 1)";
+    const char *high = is_flt        ? "INFINITY"
+                       : d == DT_U64 ? "18446744073709551615ULL"
+                       : d == DT_U32 ? "4294967295u"
+                       : is_wide     ? "9223372036854775807LL"
+                                     : "2147483647";
     const char *init = "0";
     bool is_arg = s->op == OP_argmax || s->op == OP_argmin;
     if (s->op == OP_sum)

@@ -119,6 +119,29 @@ void model_file_close(ModelFile *m) {
     arena_free(m->arena);
 }
 
+/* ---------------------------------------------------------------- packed elements */
+
+/* Elements of such a type lie packed in files, the first in the low bits; here each takes a byte.
+ * 8: not packed. */
+static unsigned packed_bits(DType d) {
+    if (d == DT_I4 || d == DT_U4 || d == DT_F4E2M1) return 4;
+    return d == DT_I2 || d == DT_U2 ? 2 : 8;
+}
+
+static void unpack(TensorSource *s, const uint8_t *from, size_t stride, uint8_t *to) {
+    unsigned bits = packed_bits((DType)s->type.dtype);
+    for (uint64_t i = 0; i < type_bytes(&s->type); i++) {
+        int64_t x = from[i * bits / 8 * stride] >> (i * bits % 8);
+        if (s->type.dtype == DT_F4E2M1)
+            to[i] = (uint8_t)(x & 15);
+        else
+            elem_store_int((DType)s->type.dtype, to + i, x);
+    }
+    s->data = to;
+    s->bytes = type_bytes(&s->type);
+    s->file = NULL, s->offset = 0;
+}
+
 /* ---------------------------------------------------------------- external data */
 
 static const char *external_value(const Onnx__TensorProto *t, const char *key) {
@@ -161,7 +184,9 @@ static bool parse_size(const char *text, uint64_t otherwise, uint64_t *value) {
 
 static bool external_source(ModelFile *m, Graph *g, const Onnx__TensorProto *t, TensorSource *s) {
     const char *location = external_value(t, "location");
-    uint64_t length, expected = type_bytes(&s->type);
+    unsigned bits = packed_bits((DType)s->type.dtype);
+    uint64_t length,
+        expected = bits < 8 ? (type_bytes(&s->type) * bits + 7) / 8 : type_bytes(&s->type);
     if (!location || path_escapes(location)) {
         diag_add(g, E_WEIGHTS_READ, 0, location ? location : "without a location",
                  arena_printf(g->arena, "%s: the location must be a path below the model's folder",
@@ -189,6 +214,7 @@ static bool external_source(ModelFile *m, Graph *g, const Onnx__TensorProto *t, 
     s->file = file->path;
     s->bytes = length;
     s->data = file->bytes + s->offset;
+    if (bits < 8) unpack(s, s->data, 1, arena_alloc(g->arena, type_bytes(&s->type) + 1));
     return true;
 }
 
@@ -219,25 +245,27 @@ static const void *typed_elements(const Onnx__TensorProto *t, DType dtype, size_
     case DT_U16:
     case DT_U8:
     case DT_BOOL:
+    default:
         *n = t->n_int32_data, *stride = sizeof(int32_t);
         return t->int32_data;
-    case DT_NONE:
-    case N_DTYPES:
-        break;
     }
-    *n = 0, *stride = 1;
-    return NULL;
 }
 
 static bool typed_source(Graph *g, const Onnx__TensorProto *t, TensorSource *s) {
     size_t n, stride, bytes = dtype_info[s->type.dtype].bytes;
     const uint8_t *from = typed_elements(t, s->type.dtype, &n, &stride);
-    int64_t wanted = type_elems(&s->type);
+    unsigned bits = packed_bits((DType)s->type.dtype);
+    int64_t wanted = (type_elems(&s->type) * bits + 7) / 8;
+    if (bits == 8) wanted = type_elems(&s->type);
     if ((uint64_t)wanted != n) {
         diag_add(g, E_MODEL_INVALID, 0,
                  arena_printf(g->arena, "tensor %s holds %zu elements, its dims say %lld",
                               t->name ? t->name : "", n, (long long)wanted));
         return false;
+    }
+    if (bits < 8) {
+        unpack(s, from, stride, arena_alloc(g->arena, type_bytes(&s->type) + 1));
+        return true;
     }
     uint8_t *to = arena_alloc(g->arena, n * bytes + 1);
     for (size_t i = 0; i < n; i++) memcpy(to + i * bytes, from + i * stride, bytes);
@@ -247,8 +275,10 @@ static bool typed_source(Graph *g, const Onnx__TensorProto *t, TensorSource *s) 
 }
 
 static bool raw_source(ModelFile *m, Graph *g, const Onnx__TensorProto *t, TensorSource *s) {
+    unsigned bits = packed_bits((DType)s->type.dtype);
     uint64_t begin = (uint64_t)t->segment->begin, end = (uint64_t)t->segment->end,
-             wanted = type_bytes(&s->type);
+             wanted = (type_bytes(&s->type) * bits + 7) / 8;
+    if (bits == 8) wanted = type_bytes(&s->type);
     if (end - begin != wanted) {
         diag_add(g, E_MODEL_INVALID, 0,
                  arena_printf(g->arena, "tensor %s holds %llu bytes, its dims say %llu",
@@ -260,6 +290,7 @@ static bool raw_source(ModelFile *m, Graph *g, const Onnx__TensorProto *t, Tenso
     s->offset = begin;
     s->bytes = wanted;
     s->data = m->files[0].bytes + begin;
+    if (bits < 8) unpack(s, s->data, 1, arena_alloc(g->arena, type_bytes(&s->type) + 1));
     return true;
 }
 

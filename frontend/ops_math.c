@@ -26,15 +26,22 @@ void import_pow(ImportNode *n) {
     n->out[0] = build_cast(n->g, build_binary(n->g, OP_pow, base, exponent), type);
 }
 
-/* fmod=1: the sign of a; else that of b, as in Python. */
+/* fmod=1: the sign of a; else that of b, as in Python (floats too: a zero takes the sign of b, and
+ * an infinite b keeps a or becomes b). */
 void import_mod(ImportNode *n) {
     bool is_float = class_of(n, n->in[0]) == CLASS_FLT;
-    if (node_int(n, "fmod", 0) || is_float)
-        n->out[0] = build_binary(n->g, is_float ? OP_fmod : OP_irem, n->in[0], n->in[1]);
+    Value a = n->in[0], b = n->in[1];
+    if (node_int(n, "fmod", 0))
+        n->out[0] = build_binary(n->g, is_float ? OP_fmod : OP_irem, a, b);
+    else if (is_float)
+        n->out[0] = rule_ab(n,
+                            "(let r (fmod a b) (where (eq r 0) (mul 0 (where (lt b 0) -1 1)) "
+                            "(where (xor (lt r 0) (lt b 0)) (add r b) r)))",
+                            a, b);
     else
         n->out[0] = rule_ab(
-            n, "(let r (irem a b) (where (and (ne r 0) (xor (lt r 0) (lt b 0))) (add r b) r))",
-            n->in[0], n->in[1]);
+            n, "(let r (irem a b) (where (and (ne r 0) (xor (lt r 0) (lt b 0))) (add r b) r))", a,
+            b);
 }
 
 void import_bit_shift(ImportNode *n) {
@@ -110,17 +117,68 @@ void import_clip(ImportNode *n) {
     n->out[0] = clip_to(n, n->in[0], low, high);
 }
 
+static bool is_f8(DType d) {
+    return d == DT_F8E4M3FN || d == DT_F8E4M3FNUZ || d == DT_F8E5M2 || d == DT_F8E5M2FNUZ;
+}
+
+/* The largest number of a type, from its storage form. */
+static double largest_f8(DType d) {
+    uint8_t code[1] = {d == DT_F8E4M3FN ? 0x7e : d == DT_F8E5M2 ? 0x7b : 0x7f};
+    return elem_load(d, code);
+}
+
+/* Powers of two: the core's cast rounds to the nearest, here corrected up or down. */
+static Value cast_power(ImportNode *n, Value v) {
+    const char *mode = node_string(n, "round_mode", "up");
+    bool is_up = !strcmp(mode, "up"), is_down = !strcmp(mode, "down");
+    Value wide = build_cast(n->g, v, DT_F32), near = build_cast(n->g, wide, DT_F8E8M0);
+    if (!is_up && !is_down) return near;
+    RuleBind binds[] = {{"a", wide}, {"b", build_cast(n->g, near, DT_F32)}};
+    Value exact = node_rule(
+        n, is_up ? "(where (lt b a) (mul b 2) b)" : "(where (gt b a) (mul b 0.5) b)", binds, 2);
+    return build_cast(n->g, exact, DT_F8E8M0);
+}
+
+/* Out of the range of four or two bits: 0, as ONNX's own tests have it. */
+static Value cast_narrow(ImportNode *n, Value v, DType to) {
+    DType type = (DType)node_type(n, v)->dtype;
+    bool is_signed = to == DT_I4 || to == DT_I2;
+    double codes = to == DT_I4 || to == DT_U4 ? 16 : 4, low = is_signed ? -codes / 2 : 0;
+    RuleBind binds[] = {{"a", v},
+                        {"l", node_number(n, type, low - 1)},
+                        {"h", node_number(n, type, low + codes)},
+                        {"z", node_number(n, type, 0)}};
+    return build_cast(n->g, node_rule(n, "(where (and (gt a l) (lt a h)) a z)", binds, 4), to);
+}
+
+/* To f8 what is too large becomes the largest (saturate, the default), or infinity or NaN. */
+static Value cast_to(ImportNode *n, Value v, DType to) {
+    DType from = (DType)node_type(n, v)->dtype;
+    bool is_narrow = to == DT_I4 || to == DT_U4 || to == DT_I2 || to == DT_U2;
+    if (to == DT_F8E8M0 && from != to) return cast_power(n, v);
+    if (is_narrow && dtype_info[from].cls == CLASS_FLT) return cast_narrow(n, v, to);
+    if (is_f8(to) && from != to && node_int(n, "saturate", 1)) {
+        if (from == DT_F16 || dtype_info[from].cls != CLASS_FLT) v = build_cast(n->g, v, DT_F32);
+        DType type = (DType)node_type(n, v)->dtype;
+        RuleBind binds[] = {{"a", v},
+                            {"l", node_number(n, type, -largest_f8(to))},
+                            {"h", node_number(n, type, largest_f8(to))}};
+        v = node_rule(n, "(clip a l h)", binds, 3);
+    }
+    return build_cast(n->g, v, to);
+}
+
 void import_cast(ImportNode *n) {
     int64_t code = node_int(n, "to", 0);
     DType to = dtype_from_onnx((int)code);
     if (to == DT_NONE)
         node_fail(n, "to", "element type %lld is not supported", (long long)code);
     else
-        n->out[0] = build_cast(n->g, n->in[0], to);
+        n->out[0] = cast_to(n, n->in[0], to);
 }
 
 void import_cast_like(ImportNode *n) {
-    n->out[0] = build_cast(n->g, n->in[0], (DType)node_type(n, n->in[1])->dtype);
+    n->out[0] = cast_to(n, n->in[0], (DType)node_type(n, n->in[1])->dtype);
 }
 
 void import_gelu(ImportNode *n) {

@@ -5,8 +5,8 @@
  * or 1.
  */
 #include "ir.h"
+#include "small_float.h"
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
 const DTypeInfo dtype_info[N_DTYPES] = {
@@ -36,10 +36,18 @@ DType dtype_from_name(const char *name) {
     return DT_NONE;
 }
 
+static const SmallFloat small_floats[N_DTYPES] = {
+#define SMALL_FLOAT(id, ...) [DT_##id] = {__VA_ARGS__},
+#include "small_float.def"
+#undef SMALL_FLOAT
+};
+
+static bool is_small_float(DType d) { return small_floats[d].largest != 0; }
+
 /* The bits of x in a format with `man` mantissa bits and the exponents from `emin` up to the
  * infinity at `inf`. With |x| = q * 2^(E - man), q an integer below 2^(man+1), the bits are (E -
  * emin) << man plus q, normal or not. */
-static uint16_t small_float_bits(double x, int man, int emin, uint32_t inf) {
+static uint16_t half_float_bits(double x, int man, int emin, uint32_t inf) {
     uint32_t sign = signbit(x) ? 0x8000u : 0;
     if (isnan(x)) return (uint16_t)(sign | inf | 1u << (man - 1));
     if (isinf(x)) return (uint16_t)(sign | inf);
@@ -53,7 +61,7 @@ static uint16_t small_float_bits(double x, int man, int emin, uint32_t inf) {
     return (uint16_t)(sign | (bits < inf ? bits : inf));
 }
 
-static double small_float_value(uint16_t bits, int man, int emin) {
+static double half_float_value(uint16_t bits, int man, int emin) {
     int exponent_bits = 15 - man;
     uint32_t exponent = (uint32_t)(bits & 0x7fff) >> man, mantissa = bits & ((1u << man) - 1);
     double x;
@@ -81,6 +89,8 @@ int64_t elem_load_int(DType d, const void *at) {
     case DT_I16:
         LOAD(int16_t)
     case DT_I8:
+    case DT_I4:
+    case DT_I2:
         LOAD(int8_t)
     case DT_U64:
         LOAD(uint64_t)
@@ -89,15 +99,12 @@ int64_t elem_load_int(DType d, const void *at) {
     case DT_U16:
         LOAD(uint16_t)
     case DT_U8:
+    case DT_U4:
+    case DT_U2:
         LOAD(uint8_t)
     case DT_BOOL:
         return *(const uint8_t *)at != 0;
-    case DT_NONE:
-    case DT_F32:
-    case DT_F64:
-    case DT_F16:
-    case DT_BF16:
-    case N_DTYPES:
+    default:
         break;
     }
 #undef LOAD
@@ -118,8 +125,9 @@ double elem_load(DType d, const void *at) {
         return x;
     }
     if (d == DT_F16 || d == DT_BF16) memcpy(&half, at, sizeof half);
-    if (d == DT_F16) return small_float_value(half, 10, -14);
-    if (d == DT_BF16) return small_float_value(half, 7, -126);
+    if (d == DT_F16) return half_float_value(half, 10, -14);
+    if (d == DT_BF16) return half_float_value(half, 7, -126);
+    if (is_small_float(d)) return small_float_load(&small_floats[d], *(const uint8_t *)at);
     if (d == DT_U64) return (double)(uint64_t)elem_load_int(d, at);
     return (double)elem_load_int(d, at);
 }
@@ -149,17 +157,22 @@ void elem_store_int(DType d, void *at, int64_t i) {
     case DT_U8:
         STORE(uint8_t)
 #undef STORE
-    case DT_F32:
-    case DT_F64:
-    case DT_F16:
-    case DT_BF16:
-        elem_store(d, at, (double)i);
+    case DT_I4:
+        *(int8_t *)at = (int8_t)(((i & 15) ^ 8) - 8);
         return;
-    case DT_NONE:
-    case N_DTYPES:
-        break;
+    case DT_U4:
+        *(uint8_t *)at = (uint8_t)(i & 15);
+        return;
+    case DT_I2:
+        *(int8_t *)at = (int8_t)(((i & 3) ^ 2) - 2);
+        return;
+    case DT_U2:
+        *(uint8_t *)at = (uint8_t)(i & 3);
+        return;
+    default:
+        assert(dtype_info[d].cls == CLASS_FLT);
+        elem_store(d, at, (double)i);
     }
-    assert(0 && "a storage type");
 }
 
 /* Truncates; what int64 cannot hold saturates, NaN is 0: defined, where C is not. */
@@ -182,25 +195,22 @@ void elem_store(DType d, void *at, double f) {
         memcpy(at, &f, sizeof f);
         return;
     case DT_F16:
-        half = small_float_bits(f, 10, -14, 0x7c00);
+        half = half_float_bits(f, 10, -14, 0x7c00);
         break;
     case DT_BF16:
-        half = small_float_bits(f, 7, -126, 0x7f80);
+        half = half_float_bits(f, 7, -126, 0x7f80);
         break;
     case DT_BOOL:
         memcpy(at, &truth, 1);
         return;
-    case DT_NONE:
-    case DT_I64:
-    case DT_I32:
-    case DT_I16:
-    case DT_I8:
     case DT_U64:
-    case DT_U32:
-    case DT_U16:
-    case DT_U8:
-    case N_DTYPES:
-        elem_store_int(d, at, int_of(f));
+        elem_store_int(d, at, f < 0x1p63 ? int_of(f) : f < 0x1p64 ? (int64_t)(uint64_t)f : -1);
+        return;
+    default:
+        if (is_small_float(d))
+            *(uint8_t *)at = (uint8_t)small_float_store(&small_floats[d], f);
+        else
+            elem_store_int(d, at, int_of(f));
         return;
     }
     memcpy(at, &half, sizeof half);

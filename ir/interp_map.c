@@ -1,5 +1,5 @@
 /* interp_map.c - every elementwise op, compiled from the body in its row of op.def: once over
- * double, once over int64_t.
+ * double, once over int64_t, once over uint64_t (for u64).
  *
  * In the double version the names of the float functions mean the double ones (expf is exp), so
  * that the interpreter is the exact reference of both code generators. Which of the two versions a
@@ -99,6 +99,29 @@ map_int(OpCode op, int64_t n, void *r, const void *pa, const void *pb, const voi
     }
 }
 
+/* u64 alone needs its own: the others fit int64_t. Truth is int64_t in both. */
+#undef INT_NUM
+#undef INT_INT
+#undef INT_CMP
+#undef INT_SEL
+#define INT_NUM(body) EACH(uint64_t, uint64_t, uint64_t, body)
+#define INT_INT(body) EACH(uint64_t, uint64_t, uint64_t, body)
+#define INT_CMP(body) EACH(uint64_t, uint64_t, int64_t, body)
+#define INT_SEL(body) EACH(int64_t, uint64_t, uint64_t, body)
+
+#pragma GCC diagnostic ignored "-Wtype-limits"
+#pragma GCC diagnostic ignored "-Wsign-compare"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+static void map_unsigned(OpCode op, int64_t n, void *r, const void *pa, const void *pb,
+                         const void *pc) {
+    switch ((int)op) {
+#define MAP(name, arity, cls, cast, cost, body, grad)                                              \
+    case OP_##name:                                                                                \
+        INT_##cls(body)
+#include "op.def"
+    }
+}
+
 bool eval_map(Eval *e) {
     OpCode op = graph_op(e->g, e->v);
     const void *p[3] = {e->in[0]->u.p, e->in[0]->u.p, e->in[0]->u.p};
@@ -106,7 +129,10 @@ bool eval_map(Eval *e) {
     if (e->n_in == 2) p[2] = p[1];
     bool is_float = dtype_is_float(e->in[e->n_in - 1]->type.dtype);
     int64_t n = type_elems(&e->out.type);
-    (is_float ? map_float : map_int)(op, n, e->out.u.p, p[0], p[1], p[2]);
+    bool is_unsigned = e->in[e->n_in - 1]->type.dtype == DT_U64;
+    (is_float      ? map_float
+     : is_unsigned ? map_unsigned
+                   : map_int)(op, n, e->out.u.p, p[0], p[1], p[2]);
     if (!is_float && op_info[op].cls != OPC_SEL) tensor_wrap(&e->out);
     return true;
 }

@@ -125,11 +125,11 @@ static trainc_status check_range(trainc_step *s, const Bound *b) {
 
 static trainc_status check_one(trainc_step *s, Bound *b, int64_t *samples) {
     const trainc_tensor *t = b->tensor;
-    if (t->dtype < 1 || t->dtype > TRAINC_BOOL ||
+    if (t->dtype < 1 || (int)t->dtype >= N_RT_DTYPES ||
         !rt_converts(t->dtype, (trainc_dtype)b->symbol->dtype))
         return STEP_FAIL(s, TRAINC_BAD_DATA, "%s: data of type %s cannot become the model's %s",
                          b->symbol->name,
-                         t->dtype >= 1 && t->dtype <= TRAINC_BOOL ? rt_dtype[t->dtype].name : "?",
+                         t->dtype >= 1 && (int)t->dtype < N_RT_DTYPES ? rt_dtype[t->dtype].name : "?",
                          rt_dtype[b->symbol->dtype].name);
     trainc_status r = check_shape(s, b);
     if (r != TRAINC_OK) return r;

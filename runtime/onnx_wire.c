@@ -35,12 +35,51 @@ enum {
     TENSOR_LOCATION = 14
 };
 
-static const unsigned char dtype_bytes[] = {0, 4, 8, 2, 2, 8, 4,
-                                            2, 1, 8, 4, 2, 1, 1}; /* by trainc_dtype */
-static const int dtype_of_onnx[] = {0,          TRAINC_F32, TRAINC_U8,  TRAINC_I8,  TRAINC_U16,
-                                    TRAINC_I16, TRAINC_I32, TRAINC_I64, 0,          TRAINC_BOOL,
-                                    TRAINC_F16, TRAINC_F64, TRAINC_U32, TRAINC_U64, 0,
-                                    0,          TRAINC_BF16};
+static const unsigned char dtype_bytes[] = {0, 4, 8, 2, 2, 8, 4, 2, 1, 8, 4, 2, 1,
+                                            1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}; /* by trainc_dtype */
+static const int dtype_of_onnx[] = {0,
+                                    TRAINC_F32,
+                                    TRAINC_U8,
+                                    TRAINC_I8,
+                                    TRAINC_U16,
+                                    TRAINC_I16,
+                                    TRAINC_I32,
+                                    TRAINC_I64,
+                                    0,
+                                    TRAINC_BOOL,
+                                    TRAINC_F16,
+                                    TRAINC_F64,
+                                    TRAINC_U32,
+                                    TRAINC_U64,
+                                    0,
+                                    0,
+                                    TRAINC_BF16,
+                                    TRAINC_F8E4M3FN,
+                                    TRAINC_F8E4M3FNUZ,
+                                    TRAINC_F8E5M2,
+                                    TRAINC_F8E5M2FNUZ,
+                                    TRAINC_U4,
+                                    TRAINC_I4,
+                                    TRAINC_F4E2M1,
+                                    TRAINC_F8E8M0,
+                                    TRAINC_U2,
+                                    TRAINC_I2};
+
+/* Elements of such a type lie packed in files, the first in the low bits; here each takes a byte.
+ * 8: not packed. */
+static unsigned packed_bits(int dtype) {
+    if (dtype == TRAINC_I4 || dtype == TRAINC_U4 || dtype == TRAINC_F4E2M1) return 4;
+    return dtype == TRAINC_I2 || dtype == TRAINC_U2 ? 2 : 8;
+}
+
+static void unpack(int dtype, const uint8_t *from, uint64_t n, uint8_t *to) {
+    unsigned bits = packed_bits(dtype), sign = 1u << (bits - 1);
+    bool is_signed = dtype == TRAINC_I4 || dtype == TRAINC_I2;
+    for (uint64_t i = 0; i < n; i++) {
+        unsigned x = from[i * bits / 8] >> (i * bits % 8) & ((1u << bits) - 1);
+        to[i] = (uint8_t)(is_signed ? (x ^ sign) - sign : x);
+    }
+}
 
 static trainc_status fail(char **error, trainc_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -262,7 +301,8 @@ static uint32_t typed_field_of(int dtype) {
 static trainc_status typed_read(const Reader *r, Span s, onnx_tensor *t) {
     uint32_t wanted = typed_field_of(t->dtype);
     size_t bytes = dtype_bytes[t->dtype];
-    Typed typed = {.cap = t->bytes / bytes, .bytes = bytes};
+    unsigned bits = packed_bits(t->dtype);
+    Typed typed = {.cap = bits < 8 ? (t->bytes * bits + 7) / 8 : t->bytes / bytes, .bytes = bytes};
     Field f;
     if (typed.cap > r->file.size)
         return fail(r->error, r->bad, "%s: tensor %s lacks its elements", r->path, t->name);
@@ -271,6 +311,12 @@ static trainc_status typed_read(const Reader *r, Span s, onnx_tensor *t) {
     t->data = typed.out;
     while (field_next(&s, &f))
         if (f.number == wanted) typed_field(&typed, &f);
+    if (bits < 8 && typed.n == typed.cap) {
+        t->data = malloc(t->bytes + 1);
+        if (t->data) unpack(t->dtype, typed.out, t->bytes, t->data);
+        free(typed.out);
+        if (!t->data) return fail(r->error, TRAINC_FAULT, "no memory");
+    }
     if (typed.n == typed.cap && !typed.is_bad) return TRAINC_OK;
     return fail(r->error, r->bad, "%s: tensor %s holds %llu elements, its dims say %llu", r->path,
                 t->name, (unsigned long long)typed.n, (unsigned long long)typed.cap);
@@ -331,13 +377,17 @@ static trainc_status proto_read(const Reader *r, Span s, Proto *p) {
 
 static trainc_status raw_read(const Reader *r, Proto *p) {
     onnx_tensor *t = &p->tensor;
-    if ((uint64_t)(p->raw.end - p->raw.at) != t->bytes)
+    unsigned bits = packed_bits(t->dtype);
+    if ((uint64_t)(p->raw.end - p->raw.at) != (t->bytes * bits + 7) / 8)
         return fail(r->error, r->bad, "%s: tensor %s holds %zu bytes, its dims say %llu", r->path,
                     t->name, (size_t)(p->raw.end - p->raw.at), (unsigned long long)t->bytes);
-    if (r->keeps_bytes) {
+    if (r->keeps_bytes || bits < 8) {
         t->data = malloc(t->bytes + 1);
         if (!t->data) return fail(r->error, TRAINC_FAULT, "no memory");
-        memcpy(t->data, p->raw.at, t->bytes);
+        if (bits < 8)
+            unpack(t->dtype, p->raw.at, t->bytes, t->data);
+        else
+            memcpy(t->data, p->raw.at, t->bytes);
         return TRAINC_OK;
     }
     t->file = strdup(r->path);
@@ -557,7 +607,8 @@ static trainc_status change_add(Export *e, Span s) {
     if (c->is_external)
         data_write(e, c);
     else if (p.tensor.dtype)
-        c->is_replaced = e->fetch(e->user, c->tensor.name, c->tensor.bytes) != NULL;
+        c->is_replaced = packed_bits(c->tensor.dtype) == 8 &&
+                         e->fetch(e->user, c->tensor.name, c->tensor.bytes) != NULL;
     c->new_size = c->is_external || c->is_replaced ? rewritten_size(e, c) : 0;
     Field f;
     while (field_next(&s, &f))

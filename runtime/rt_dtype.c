@@ -4,6 +4,7 @@
  * at any byte. Floats pass through double, integers through int64_t. Rounding from double to a 16-bit float goes through float after
  * the sticky bit was kept, so that the result is the nearest even one (no double rounding). */
 #include "rt_dtype.h"
+#include "../ir/small_float.h"
 #include <math.h>
 #include <string.h>
 
@@ -15,6 +16,12 @@ const RtDtype rt_dtype[N_RT_DTYPES] = {
 #undef DTYPE
 };
 
+static const SmallFloat small_floats[N_RT_DTYPES] = {
+#define SMALL_FLOAT(id, ...) [TRAINC_##id] = {__VA_ARGS__},
+#include "../ir/small_float.def"
+#undef SMALL_FLOAT
+};
+
 trainc_dtype rt_dtype_from_name(const char *s, size_t n) {
     for (int i = 1; i < N_RT_DTYPES; i++)
         if (strlen(rt_dtype[i].name) == n && memcmp(rt_dtype[i].name, s, n) == 0)
@@ -23,7 +30,7 @@ trainc_dtype rt_dtype_from_name(const char *s, size_t n) {
 }
 
 trainc_dtype rt_dtype_from_safetensors(const char *s) {
-    for (int i = 1; i < N_RT_DTYPES; i++)
+    for (int i = 1; i < N_RT_DTYPES && *s; i++)
         if (strcmp(rt_dtype[i].safetensors, s) == 0)
             return (trainc_dtype)i;
     return (trainc_dtype)0;
@@ -96,13 +103,13 @@ int64_t rt_read_int(const void *src, trainc_dtype t, int64_t i) {
     case TRAINC_I64: READ(int64_t) x; }
     case TRAINC_I32: READ(int32_t) x; }
     case TRAINC_I16: READ(int16_t) x; }
-    case TRAINC_I8: READ(int8_t) x; }
+    case TRAINC_I8: case TRAINC_I4: case TRAINC_I2: READ(int8_t) x; }
     case TRAINC_U64: READ(uint64_t) x > INT64_MAX ? INT64_MAX : (int64_t)x; }
     case TRAINC_U32: READ(uint32_t) x; }
     case TRAINC_U16: READ(uint16_t) x; }
-    case TRAINC_U8: READ(uint8_t) x; }
+    case TRAINC_U8: case TRAINC_U4: case TRAINC_U2: READ(uint8_t) x; }
     case TRAINC_BOOL: READ(uint8_t) x != 0; }
-    case TRAINC_F32: case TRAINC_F64: case TRAINC_F16: case TRAINC_BF16: break;
+    default: break;
     }
     return (int64_t)rt_read_float(src, t, i);
 }
@@ -114,9 +121,10 @@ double rt_read_float(const void *src, trainc_dtype t, int64_t i) {
     case TRAINC_F16: READ(uint16_t) half_to_double(x); }
     case TRAINC_BF16: READ(uint16_t) bf16_to_double(x); }
     case TRAINC_U64: READ(uint64_t) (double)x; }
-    case TRAINC_I64: case TRAINC_I32: case TRAINC_I16: case TRAINC_I8: case TRAINC_U32: case TRAINC_U16: case TRAINC_U8:
-    case TRAINC_BOOL: break;
+    default: break;
     }
+    if (small_floats[t].largest)
+        return small_float_load(&small_floats[t], ((const uint8_t *)src)[i]);
     return (double)rt_read_int(src, t, i);
 }
 
@@ -133,7 +141,11 @@ static void write_int(void *dst, trainc_dtype t, int64_t i, int64_t v) {
     case TRAINC_U16: WRITE(uint16_t, v)
     case TRAINC_U8: WRITE(uint8_t, v)
     case TRAINC_BOOL: WRITE(uint8_t, v != 0)
-    case TRAINC_F32: case TRAINC_F64: case TRAINC_F16: case TRAINC_BF16: rt_write_float(dst, t, i, (double)v); return;
+    case TRAINC_I4: WRITE(int8_t, ((v & 15) ^ 8) - 8)
+    case TRAINC_U4: WRITE(uint8_t, v & 15)
+    case TRAINC_I2: WRITE(int8_t, ((v & 3) ^ 2) - 2)
+    case TRAINC_U2: WRITE(uint8_t, v & 3)
+    default: rt_write_float(dst, t, i, (double)v); return;
     }
 }
 
@@ -143,9 +155,12 @@ void rt_write_float(void *dst, trainc_dtype t, int64_t i, double v) {
     case TRAINC_F64: WRITE(double, v)
     case TRAINC_F16: WRITE(uint16_t, double_to_half(v))
     case TRAINC_BF16: WRITE(uint16_t, double_to_bf16(v))
-    case TRAINC_I64: case TRAINC_I32: case TRAINC_I16: case TRAINC_I8: case TRAINC_U64: case TRAINC_U32: case TRAINC_U16:
-    case TRAINC_U8: case TRAINC_BOOL: write_int(dst, t, i, (int64_t)v); return;
+    default: break;
     }
+    if (small_floats[t].largest)
+        ((uint8_t *)dst)[i] = (uint8_t)small_float_store(&small_floats[t], v);
+    else
+        write_int(dst, t, i, (int64_t)v);
 }
 
 bool rt_converts(trainc_dtype from, trainc_dtype to) {
@@ -155,6 +170,8 @@ bool rt_converts(trainc_dtype from, trainc_dtype to) {
         return rt_dtype[to].cls == RT_FLT;
     if (rt_dtype[to].cls != RT_FLT)
         return true;
+    if (small_floats[to].largest)
+        return false;
     uint32_t held = to == TRAINC_F64 ? 4 : to == TRAINC_F32 ? 2 : 1; /* bytes of the widest integer that is exact */
     return rt_dtype[from].bytes <= held && !(to == TRAINC_BF16 && rt_dtype[from].bytes > 1);
 }
@@ -169,7 +186,11 @@ static bool int_fits(trainc_dtype t, int64_t v) {
     case TRAINC_U16: return v >= 0 && v <= UINT16_MAX;
     case TRAINC_U8: return v >= 0 && v <= UINT8_MAX;
     case TRAINC_BOOL: return v == 0 || v == 1;
-    case TRAINC_I64: case TRAINC_F32: case TRAINC_F64: case TRAINC_F16: case TRAINC_BF16: break;
+    case TRAINC_I4: return v >= -8 && v < 8;
+    case TRAINC_U4: return v >= 0 && v < 16;
+    case TRAINC_I2: return v >= -2 && v < 2;
+    case TRAINC_U2: return v >= 0 && v < 4;
+    default: break;
     }
     return true;
 }

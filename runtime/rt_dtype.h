@@ -3,7 +3,7 @@
 #define TRAINC_RT_DTYPE_H
 #include "trainc.h"
 #include <stdbool.h>
-enum { N_RT_DTYPES = TRAINC_BOOL + 1 };
+enum { N_RT_DTYPES = TRAINC_U2 + 1 };
 typedef enum RtClass { RT_NONE, RT_FLT, RT_INT, RT_BOOL } RtClass;
 typedef struct RtDtype { const char *name; uint32_t bytes; RtClass cls; int onnx; const char *safetensors, *npy; } RtDtype;
 extern const RtDtype rt_dtype[N_RT_DTYPES];              /* row 0 is "none" */

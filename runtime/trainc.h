@@ -22,7 +22,9 @@ typedef enum trainc_status {      /* the values are trainc's exit statuses */
 } trainc_status;
 
 typedef enum trainc_dtype { TRAINC_F32 = 1, TRAINC_F64, TRAINC_F16, TRAINC_BF16, TRAINC_I64, TRAINC_I32, TRAINC_I16, TRAINC_I8,
-    TRAINC_U64, TRAINC_U32, TRAINC_U16, TRAINC_U8, TRAINC_BOOL } trainc_dtype;   /* the order of ir/dtype.def */
+    TRAINC_U64, TRAINC_U32, TRAINC_U16, TRAINC_U8, TRAINC_BOOL,
+    TRAINC_F8E4M3FN, TRAINC_F8E4M3FNUZ, TRAINC_F8E5M2, TRAINC_F8E5M2FNUZ, TRAINC_F8E8M0, TRAINC_F4E2M1, TRAINC_I4, TRAINC_U4,
+    TRAINC_I2, TRAINC_U2 } trainc_dtype;   /* the order of ir/dtype.def; i4, u4, i2, u2 and f4e2m1 are one byte each */
 
 typedef struct trainc_program trainc_program;
 typedef struct trainc_step trainc_step;

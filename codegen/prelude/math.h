@@ -303,6 +303,27 @@ TC_FN uint16_t tc_to_f16(float x)
     const uint32_t h = a > 0x7f800000u ? 0x7e00u : a >= 0x477ff000u ? 0x7c00u : a < 0x38800000u ? small : normal;
     return (uint16_t)(h | (u >> 16 & 0x8000u));
 }
+/* Floats of eight bits and fewer: the columns of ir/small_float.def. */
+TC_FN float tc_load_f8(uint32_t code, uint32_t sign, int man, int least, uint32_t largest, uint32_t above, uint32_t nan)
+{
+    const uint32_t magnitude = code & (sign ? sign - 1u : 0xffu), e = magnitude >> man, m = magnitude & ((1u << man) - 1u);
+    const float normal = tc_float(((e + (uint32_t)(least + 126)) << 23) | (m << (23 - man)));
+    const float small = sign ? (float)m * tc_float((uint32_t)(least - man + 127) << 23) : tc_float(0x00400000u);
+    const float x = e == 0 ? small : normal, odd = (above != nan) & (magnitude == above) ? INFINITY : NAN;
+    const float y = magnitude > largest ? odd : (code == nan) & (above > largest) ? NAN : x;
+    return (code & sign) != 0 ? -y : y;
+}
+TC_FN uint8_t tc_to_f8(float x, uint32_t sign, int man, int least, uint32_t largest, uint32_t above, uint32_t nan)
+{
+    const uint32_t u = tc_bits(x), a = u & 0x7fffffffu;
+    const int e = (int)(a >> 23) - 127, from = e < least ? least : e;
+    const float scaled = e < least ? tc_float(a) * tc_float((uint32_t)(man - least + 127) << 23)
+                                   : tc_float((a & 0x7fffffu) | 0x3f800000u) * (float)(1u << man);
+    const uint32_t q = ((uint32_t)(from - least) << man) + (uint32_t)rintf(scaled), code = q > largest ? above : q;
+    const uint32_t s = (u >> 31) != 0 ? sign : 0u, one_zero = (nan == sign) & (above > largest) & (code == 0);
+    return (uint8_t)(a > 0x7f800000u ? nan : one_zero ? 0u : code | s);
+}
+TC_FN uint64_t tc_to_u64(float x) { return x >= 9223372036854775808.0f ? (uint64_t)x : (uint64_t)(int64_t)x; }
 TC_FN int64_t tc_floor_div(int64_t a, int64_t b) { const int64_t q = a / b; return q - (a - q * b < 0); }
 TC_FN int64_t tc_floor_mod(int64_t a, int64_t b) { const int64_t r = a % b; return r < 0 ? r + b : r; }
 
