@@ -315,6 +315,7 @@ typedef struct RuleMiss { Value user, value, bound; uint32_t term; const char *w
 bool rule_nearly(const Graph *, const char *pattern, Value v, RuleMiss *);
 /* d of every operand of v, through the registry: rules of maps and macros, or the row's function. */
 void op_vjp(Graph *, Value v, Value dy, Value *d);
+Value gradient_add(Graph *, Value a, Value b);               /* a + b; either may be 0: none. Onto a scatter where that adds to zeros */
 Value macro_expand(Graph *, Value v);                        /* the expansion of the macro node v, over its operands */
 
 /* ---------------------------------------------------------------- verifier, text */

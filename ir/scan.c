@@ -5,6 +5,7 @@
 #include "scan.h"
 #include "shape_rules.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *body_leaf(char name[BODY_LEAF], char kind, uint32_t i) {
@@ -72,6 +73,11 @@ const char *body_misfit(const Body *b) {
             return "its only scalar is t, an i64";
     }
     return NULL;
+}
+
+uint32_t body_operand(const Body *b, const char *leaf) {
+    uint32_t i = (uint32_t)strtoul(leaf + 1, NULL, 10);
+    return leaf[0] == 'c' ? i : b->n_carries + (leaf[0] == 'x' ? i : b->n_scanned + i);
 }
 
 uint32_t body_n_operands(const Body *b) { return b->n_carries + b->n_scanned + b->n_invariants; }

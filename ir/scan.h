@@ -13,6 +13,7 @@ const char *body_leaf(char name[BODY_LEAF], char kind, uint32_t i);   /* "c0", "
 const Type *body_type(const Body *, char kind, uint32_t i);           /* NULL where the body does not declare it */
 uint32_t body_n_operands(const Body *);
 void body_hold(Graph *, Body);                                        /* as the last body, one reference more */
+uint32_t body_operand(const Body *, const char *leaf);                 /* which operand of the loop "c0", "x3", "w1" is */
 Body body_of(const char *name, Graph *);                              /* counts what the graph declares */
 const char *body_misfit(const Body *);                                /* what keeps the graph from being a body, or NULL */
 /* Do two nodes differ in A_RESULT alone (or not at all)? Then they are one loop. */
@@ -33,4 +34,18 @@ Value scan_hole(Graph *, TypeId);                            /* a new hole */
 bool is_hole(const Graph *, Value);
 /* The loop: finals[i] is the last value of carry i, stacks[i] the stacked ys[i]. false where one of the given values is 0. */
 bool scan_build(Graph *, const ScanSpec *, Value *finals, Value *stacks);
+/* Lays one step of the body into g: map[v], for nodes v of the body that its roots reach, becomes the node of g over the operands of
+ * that step (in the loop's order, slices instead of what is scanned) and the step's number. Given entries of map stay. */
+void body_lay(Graph *, const Body *, const Value *operands, Value t, Value *map);
+/* A node of one graph in another, over operands there; its location, and the body of a loop, come with it. */
+Value node_carry_over(Graph *to, const Graph *from, Value v, const Value *operands);
+LocId loc_carry_over(Graph *to, const Graph *from, LocId);
+
+/* scan_extended - the body that also outputs each carry as it was before the step, and the results of its contractions: what the
+ *   gradient reads. Results of the given body keep their numbers.
+ * scan_vjp - d of every operand of a loop, from dy per result (0: none), of all nodes that are this loop at once. needs[i]: operand i
+ *   wants one. Reads the results of the extended loop: where the graph has that one already, the forward runs once. `parameter` is
+ *   who is named where an op within has no gradient. false after diagnostics. */
+uint32_t scan_extended(Graph *, uint32_t body);
+bool scan_vjp(Graph *, Value scan, const Value *dy, const bool *needs, const char *parameter, Value *d);
 #endif

@@ -107,6 +107,7 @@ TypeId shape_given(Graph *g, OpCode op, const Value *operands, uint32_t n, AttrI
         return shape_refuse(g, op, NULL, 0, "the type is too large or has a negative extent");
     int64_t axis = shape_int(g, attr, A_AXIS);
     if (op == OP_const) return given_const(g, attr, given);
+    if (op == OP_input && field(g, attr, A_NAME)->u.str[0] == '%') return given; /* a hole: scan.h */
     if (op == OP_input || op == OP_state)
         return given_declared(g, op, field(g, attr, A_NAME)->u.str, given);
     if (op == OP_scalar && t->rank) return shape_refuse(g, op, NULL, 0, "a step scalar has rank 0");

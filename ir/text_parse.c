@@ -513,8 +513,8 @@ static void parse_lines(Parser *p) {
             continue;
         }
         parse_statement(p);
-        if (p->is_at_end) return;
         if (!p->failed && !at_end_of_line(p)) fail(p, "more on the line than its statement");
+        if (p->is_at_end) return;
     }
 }
 

@@ -303,3 +303,26 @@ void vjp_put(Graph *g, Value v, Value dy, Value *d) {
 void vjp_scatter_nd(Graph *g, Value v, Value dy, Value *d) {
     scatter_vjp(g, v, dy, d, OP_scatter_nd, OP_gather_nd, A_BATCH);
 }
+
+/* ---------------------------------------------------------------- sums of gradients */
+
+/* A scatter that adds onto zeros may as well add onto the other term: no zeros are written, nothing
+ * is added twice. */
+static Value scatter_onto(Graph *g, Value base, Value s) {
+    OpCode op = graph_op(g, s);
+    double fill;
+    if (op != OP_scatter && op != OP_put && op != OP_scatter_nd) return 0;
+    if (attr_i(g, s, A_MODE, SCATTER_ADD) != SCATTER_ADD ||
+        graph_node(g, s)->type != graph_node(g, base)->type)
+        return 0;
+    if (!const_splat(g, graph_operand(g, s, 0), &fill) || fill != 0) return 0;
+    Value operands[] = {base, graph_operand(g, s, 1), graph_operand(g, s, 2)};
+    return graph_emit(g, op, operands, 3, graph_node(g, s)->attr, graph_node(g, s)->type);
+}
+
+Value gradient_add(Graph *g, Value a, Value b) {
+    if (!a || !b) return a ? a : b;
+    Value onto = scatter_onto(g, a, b);
+    if (!onto) onto = scatter_onto(g, b, a);
+    return onto ? onto : build_binary(g, OP_add, a, b);
+}

@@ -8,6 +8,7 @@
  * reported, all in one run. A parameter that the loss does not reach stops training, with a
  * warning. Where that leaves none, it is an error. */
 #include "pass.h"
+#include "scan.h"
 #include <string.h>
 
 typedef struct Autodiff {
@@ -35,27 +36,6 @@ static bool *find_dependent(Autodiff *p, Value loss) {
     return depends;
 }
 
-/* A scatter that adds onto zeros may as well add onto the other term: no zeros are written, nothing
- * is added twice. */
-static Value scatter_onto(Graph *g, Value base, Value s) {
-    OpCode op = graph_op(g, s);
-    double fill;
-    if (op != OP_scatter && op != OP_put && op != OP_scatter_nd) return 0;
-    if (attr_i(g, s, A_MODE, SCATTER_ADD) != SCATTER_ADD ||
-        graph_node(g, s)->type != graph_node(g, base)->type)
-        return 0;
-    if (!const_splat(g, graph_operand(g, s, 0), &fill) || fill != 0) return 0;
-    Value operands[] = {base, graph_operand(g, s, 1), graph_operand(g, s, 2)};
-    return graph_emit(g, op, operands, 3, graph_node(g, s)->attr, graph_node(g, s)->type);
-}
-
-Value gradient_add(Graph *g, Value a, Value b) {
-    if (!a || !b) return a ? a : b;
-    Value onto = scatter_onto(g, a, b);
-    if (!onto) onto = scatter_onto(g, b, a);
-    return onto ? onto : build_binary(g, OP_add, a, b);
-}
-
 /* Some training parameter that v is made from. */
 static const char *parameter_behind(const Autodiff *p, Value v) {
     const Graph *g = p->g;
@@ -77,7 +57,31 @@ static bool has_gradient(OpCode op) {
     return op_info[op].grad || op_info[op].vjp || op_info[op].lower == LOWER_LEAF;
 }
 
-static void visit(Autodiff *p, Value v, Value *d) {
+/* All nodes that are one loop have their gradients when the first of them is met. */
+static bool is_first_of_loop(const Graph *g, Value v) {
+    for (Value u = 1; u < v; u++)
+        if (graph_op(g, u) == OP_scan && scans_are_siblings(g, u, v)) return false;
+    return true;
+}
+
+static void visit_loop(Autodiff *p, Value v, Value loss, Value *d) {
+    Graph *g = p->g;
+    const Body *b = scan_body(g, v);
+    uint32_t n = graph_node(g, v)->n_operands;
+    Value *dy = arena_alloc(p->ctx->arena, sizeof *dy * (b->n_carries + b->n_ys + 1));
+    bool *needs = arena_alloc(p->ctx->arena, n + 1), any = false;
+    for (Value u = v; u <= loss; u++) {
+        if (!p->grads[u] || !p->depends[u] || !scans_are_siblings(g, u, v)) continue;
+        dy[attr_i(g, u, A_RESULT, 0)] = p->grads[u];
+        any = true;
+    }
+    for (uint32_t i = 0; i < n; i++) needs[i] = p->depends[graph_operand(g, v, i)];
+    if (!any) return;
+    g->loc = graph_loc_derived(g, LOC_GRADIENT, graph_node(g, v)->loc);
+    scan_vjp(g, v, dy, needs, parameter_behind(p, v), d);
+}
+
+static void visit(Autodiff *p, Value v, Value loss, Value *d) {
     Graph *g = p->g;
     OpCode op = graph_op(g, v);
     LocId loc = graph_node(g, v)->loc;
@@ -89,11 +93,20 @@ static void visit(Autodiff *p, Value v, Value *d) {
     if (!n) return;
     g->loc = graph_loc_derived(g, LOC_GRADIENT, loc);
     for (uint32_t i = 0; i < n; i++) d[i] = 0;
-    op_vjp(g, v, p->grads[v], d);
+    if (op == OP_scan)
+        visit_loop(p, v, loss, d);
+    else
+        op_vjp(g, v, p->grads[v], d);
     for (uint32_t i = 0; i < n; i++) {
         Value o = graph_operand(g, v, i);
         if (d[i] && p->depends[o]) p->grads[o] = gradient_add(g, p->grads[o], d[i]);
     }
+}
+
+/* A loop waits for its first node, whichever of its nodes has a gradient. */
+static bool is_visited(const Autodiff *p, Value v) {
+    if (!p->depends[v]) return false;
+    return graph_op(p->g, v) == OP_scan ? is_first_of_loop(p->g, v) : p->grads[v] != 0;
 }
 
 static uint32_t most_operands(const Graph *g, Value last) {
@@ -170,8 +183,37 @@ static void add_outputs(Autodiff *p, Value loss) {
     report_untrained(p, of_state, n, loss);
 }
 
-bool pass_autodiff(PassContext *ctx) {
+/* The loop of which the gradient reads more than the model does stands in the place of the model's.
+ */
+static Value extend_loop(void *pass, const Graph *from, Value v, Graph *to, const Value *map) {
+    const bool *depends = pass;
+    if (graph_op(from, v) != OP_scan || !depends[v]) return 0;
+    uint32_t n = graph_node(from, v)->n_operands;
+    Value *operands = arena_alloc(to->arena, n * sizeof *operands);
+    for (uint32_t i = 0; i < n; i++) operands[i] = map[graph_operand(from, v, i)];
+    return scan_emit(to, operands, scan_extended(to, (uint32_t)attr_i(from, v, A_BODY, 0)),
+                     attr_i(from, v, A_TRIPS, 0), attr_i(from, v, A_REVERSE, 0) != 0,
+                     (uint32_t)attr_i(from, v, A_RESULT, 0));
+}
+
+/* Is v a loop that depends on a parameter? With its siblings it may lie beyond the loss: marked are
+ * all that have a dependent operand. */
+static bool extend_loops(PassContext *ctx, Value loss) {
     Graph *g = ctx->g;
+    bool *depends = arena_alloc(ctx->arena, g->n_nodes), any = false;
+    memcpy(depends, find_dependent(&(Autodiff){.ctx = ctx, .g = g}, loss), loss + 1);
+    for (Value v = 1; v < g->n_nodes; v++) {
+        if (graph_op(g, v) != OP_scan) continue;
+        for (uint32_t i = 0; i < graph_node(g, v)->n_operands; i++)
+            depends[v] |= depends[graph_operand(g, v, i)];
+        any |= depends[v];
+    }
+    if (any) pass_rewrite(ctx, extend_loop, depends);
+    return any;
+}
+
+bool pass_autodiff(PassContext *ctx) {
+    Graph *given = ctx->g, *g = given;
     Value loss = graph_root(g, ENTRY_MICRO, false, "loss_sum")
                      ? graph_root(g, ENTRY_MICRO, false, "loss_sum")->value
                      : 0;
@@ -179,18 +221,23 @@ bool pass_autodiff(PassContext *ctx) {
         diag_add(g, E_OPTION, 0, "this graph has its gradients already");
         return false;
     }
+    if (extend_loops(ctx, loss)) {
+        g = ctx->g;
+        loss = graph_root(g, ENTRY_MICRO, false, "loss_sum")->value;
+    }
     Autodiff p = {.ctx = ctx, .g = g};
     p.depends = find_dependent(&p, loss);
     p.grads = arena_alloc(ctx->arena, sizeof *p.grads * (loss + 1));
     Value *d = arena_alloc(ctx->arena, sizeof *d * most_operands(g, loss));
     p.grads[loss] = seed(g, loss);
     for (Value v = loss; v > 0; v--)
-        if (p.grads[v] && p.depends[v]) visit(&p, v, d);
+        if (is_visited(&p, v)) visit(&p, v, loss, d);
     g->loc = 0;
     if (diag_has_errors(g)) return false;
     add_outputs(&p, loss);
     if (diag_has_errors(g)) return false;
     pass_rewrite(ctx, NULL,
                  NULL); /* leaves behind what nothing reads, such as the gradients of inputs */
+    if (g != given) graph_free(g);
     return true;
 }

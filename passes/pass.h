@@ -45,10 +45,12 @@ void pass_rewrite(PassContext *, VisitFn *visit, void *pass);
 /* The node v of `from` emitted in `to`, over mapped operands: for visitors that look at the copy.
  */
 Value node_copied(const Graph *from, Value v, Graph *to, const Value *map);
+/* pass_bodies - runs a pass that rewrites nodes on the bodies of all loops of ctx->g, too, a graph which that pass has just made;
+ *   constants of more than one number in bodies become operands of their loops. */
+bool pass_bodies(PassContext *, PassFn *pass);
 OpCode pattern_op(const char *pattern); /* the first op of a pattern, by which rules are indexed */
 
 const char *grad_name(Graph *, const char *parameter); /* "grad.NAME" */
-Value gradient_add(Graph *, Value a, Value b);         /* a + b, either may be 0 (none) */
 /* The factor on raw gradients that makes them the clipped mean, from the raw gradients in `grads`;
  * writes the norm of the mean before clipping. `inverse` is static_count / (loss_count *
  * loss_scale). All rank 0, f32. */

@@ -4,6 +4,7 @@
  * One builder per op makes a random node from a seed; a row of op.def that has a gradient and no
  * builder here fails. */
 #include "check.h"
+#include "scan.h"
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -290,6 +291,33 @@ static Value make_scatter_nd(Check *c) {
     return scatter_of(c, OP_scatter_nd, OP_gather_nd, base, idx, A_BATCH, batch, mode);
 }
 
+/* h' = tanh(h r + x w) over a few steps, one way or the other; the last h or all of them */
+static Value make_scan(Check *c) {
+    Graph *g = c->g;
+    int64_t n = check_int(c, 1, 3), m = check_int(c, 1, 3), trips = check_int(c, 1, 3);
+    Value first = check_floats(c, 2, (int64_t[]){2, n}), final, stack;
+    Value xs = check_floats(c, 3, (int64_t[]){trips, 2, m});
+    Value h = scan_hole(g, graph_node(g, first)->type),
+          x = scan_hole(g, graph_type_of(g, DT_F64, 2, (int64_t[]){2, m}));
+    Value r = build_dot(g, h, check_floats(c, 2, (int64_t[]){n, n}), false, false),
+          w = build_dot(g, x, check_floats(c, 2, (int64_t[]){m, n}), false, false);
+    Value next = build_unary(g, OP_tanh, build_binary(g, OP_add, r, w));
+    ScanSpec s = {.name = "cell",
+                  .n_carries = 1,
+                  .first = &first,
+                  .carry = &h,
+                  .next = &next,
+                  .n_scanned = 1,
+                  .xs = &xs,
+                  .x = &x,
+                  .n_ys = 1,
+                  .ys = &next,
+                  .trips = trips,
+                  .is_reverse = check_int(c, 0, 1) != 0};
+    scan_build(g, &s, &final, &stack);
+    return check_int(c, 0, 1) ? final : stack;
+}
+
 static Maker *const makers[N_OPS] = {
     [OP_cast] = make_cast,
     [OP_reshape] = make_reshape,
@@ -314,6 +342,7 @@ static Maker *const makers[N_OPS] = {
     [OP_scatter] = make_scatter,
     [OP_put] = make_put,
     [OP_scatter_nd] = make_scatter_nd,
+    [OP_scan] = make_scan,
 };
 
 Test(structured, every_gradient_agrees_with_finite_differences) {
