@@ -81,6 +81,8 @@ typedef struct Kernel {
 
 /* lower.c: the kernel of a group. For CPU and GPU the same but for FORM_CONV (the CPU calls a library; GPUs get FORM_ROWS). */
 Kernel *kernel_lower(const Graph *, const Plan *, uint32_t group, bool for_gpu, Arena *);
+/* The same of a group that stands in no list of the plan (first values of carries), or with another number in its name. */
+Kernel *kernel_lower_group(const Graph *, const Plan *, const Group *, uint32_t number, bool for_gpu, Arena *);
 /* index.c */
 Ix ix_let(Kernel *, Arena *, Let, int64_t lo, int64_t hi);
 Ix ix_const(Kernel *, Arena *, int64_t);

@@ -352,6 +352,7 @@ static void lower_group(Lower *L) {
         if (graph_op(L->g, anchor) != OP_dot && !L->for_gpu)
             L->k->form = FORM_CONV, lower_conv_tile(L, anchor);
         return;
+    case GROUP_LOOP: /* its body's groups are lowered one by one */
     case N_GROUP_KINDS:
         break;
     }
@@ -417,7 +418,11 @@ static void kernel_locs(const Graph *g, const Group *group, Kernel *k, Arena *ar
 
 Kernel *kernel_lower(const Graph *g, const Plan *plan, uint32_t number, bool for_gpu,
                      Arena *arena) {
-    const Group *group = &plan->groups[number];
+    return kernel_lower_group(g, plan, &plan->groups[number], number, for_gpu, arena);
+}
+
+Kernel *kernel_lower_group(const Graph *g, const Plan *plan, const Group *group, uint32_t number,
+                           bool for_gpu, Arena *arena) {
     Domain dom = {.n = 0};
     Kernel *k;
     for (uint32_t attempt = 0;; attempt++) {

@@ -73,12 +73,12 @@ static void print_kernels(Text *out, const ManifestTarget *m) {
         const StepKernel *s = &t->kernels[i];
         const Kernel *k = s->k;
         uint32_t n_names = 0;
-        text_printf(
-            out, "%s\n        {\"name\": \"%s\", \"kind\": \"%s\", \"uses\": %u, \"nodes\": [",
-            i ? "," : "", s->name, group_kind_name[t->plan->groups[s->group].kind], s->n_users);
+        text_printf(out,
+                    "%s\n        {\"name\": \"%s\", \"kind\": \"%s\", \"uses\": %u, \"nodes\": [",
+                    i ? "," : "", s->name, group_kind_name[s->kind], s->n_users);
         for (uint32_t l = 0; l < k->n_locs; l++) {
-            const Loc *loc = &t->g->locs[k->locs[l]];
-            while (loc->parent && loc->kind != LOC_NODE) loc = &t->g->locs[loc->parent];
+            const Loc *loc = &s->g->locs[k->locs[l]];
+            while (loc->parent && loc->kind != LOC_NODE) loc = &s->g->locs[loc->parent];
             if (loc->kind != LOC_NODE || !loc->name || !loc->name[0]) continue;
             text_printf(out, n_names++ ? ", " : "");
             manifest_string(out, loc->name);
@@ -104,17 +104,48 @@ static void print_args(Text *out, const StepTable *t, const StepLaunch *l) {
         const StepArg *a = &t->args[l->first_arg + i];
         text_printf(out, i ? ", " : "");
         if (a->scalar && !*a->scalar)
-            text_printf(out, "{\"scalar\": %lld, \"dtype\": \"%s\"}", (long long)a->offset,
+            text_printf(out, "{\"scalar\": %lld, \"dtype\": \"%s\"", (long long)a->offset,
                         dtype_info[a->dtype].name);
         else if (a->scalar)
-            text_printf(out, "{\"scalar\": \"%s\", \"dtype\": \"%s\"}", a->scalar,
+            text_printf(out, "{\"scalar\": \"%s\", \"dtype\": \"%s\"", a->scalar,
                         dtype_info[a->dtype].name);
         else
             text_printf(
-                out, "{\"offset\": %llu, \"bytes\": %llu, \"access\": \"%s\", \"value\": \"%%%u\"}",
+                out, "{\"offset\": %llu, \"bytes\": %llu, \"access\": \"%s\", \"value\": \"%%%u\"",
                 (unsigned long long)a->offset, (unsigned long long)a->bytes, access[a->access],
                 a->value);
+        if (a->stride) text_printf(out, ", \"stride\": %lld", (long long)a->stride);
+        text_printf(out, "}");
     }
+}
+
+static void print_launch(Text *out, const StepTable *t, const StepLaunch *l, const char *indent) {
+    const uint32_t *g = l->shape.grid, *b = l->shape.block;
+    text_printf(out,
+                "\n%s{\"kernel\": \"%s\", \"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], "
+                "\"lds_bytes\": %u, \"args\": [",
+                indent, t->kernels[l->kernel].name, g[0], g[1], g[2], b[0], b[1], b[2],
+                l->shape.lds_bytes);
+    print_args(out, t, l);
+    text_printf(out, "]}");
+}
+
+static void print_launches(Text *out, const StepTable *t, EntryKind e, uint32_t first, uint32_t n,
+                           const char *indent) {
+    for (uint32_t i = 0; i < n; i++) {
+        text_printf(out, i ? "," : "");
+        print_launch(out, t, &t->launches[e][first + i], indent);
+    }
+}
+
+/* One item of an entry: what sets the carries, then the launches of one turn. */
+static void print_loop(Text *out, const StepTable *t, EntryKind e, const StepLoop *l) {
+    text_printf(out, "\n          {\"loop\": {\"trips\": %lld, \"reverse\": %s, \"before\": [",
+                (long long)l->trips, l->is_reverse ? "true" : "false");
+    print_launches(out, t, e, l->first - l->n_inits, l->n_inits, "            ");
+    text_printf(out, "], \"launches\": [");
+    print_launches(out, t, e, l->first, l->n, "            ");
+    text_printf(out, "]}}");
 }
 
 static void print_entries(Text *out, const StepTable *t) {
@@ -122,15 +153,13 @@ static void print_entries(Text *out, const StepTable *t) {
     for (EntryKind e = 0; e < N_ENTRIES; e++) {
         text_printf(out, "%s\n        \"%s\": [", e ? "," : "", entry_name[e]);
         for (uint32_t i = 0; i < t->n_launches[e]; i++) {
-            const StepLaunch *l = &t->launches[e][i];
-            const uint32_t *g = l->shape.grid, *b = l->shape.block;
-            text_printf(out,
-                        "%s\n          {\"kernel\": \"%s\", \"grid\": [%u, %u, %u], \"block\": "
-                        "[%u, %u, %u], \"lds_bytes\": %u, \"args\": [",
-                        i ? "," : "", t->kernels[l->kernel].name, g[0], g[1], g[2], b[0], b[1],
-                        b[2], l->shape.lds_bytes);
-            print_args(out, t, l);
-            text_printf(out, "]}");
+            const StepLoop *loop = step_table_loop(t, e, i);
+            text_printf(out, i ? "," : "");
+            if (loop) {
+                print_loop(out, t, e, loop);
+                i = loop->first + loop->n - 1;
+            } else
+                print_launch(out, t, &t->launches[e][i], "          ");
         }
         text_printf(out, t->n_launches[e] ? "\n        ]" : "]");
     }
@@ -138,11 +167,15 @@ static void print_entries(Text *out, const StepTable *t) {
 }
 
 static double predicted_ms(const ManifestTarget *m) {
+    const StepTable *t = m->table;
     double ms = 0;
     for (EntryKind e = ENTRY_MICRO; e <= ENTRY_APPLY; e++) {
-        double times = e == ENTRY_MICRO ? (double)m->table->plan->accumulation_steps : 1;
-        for (uint32_t i = 0; i < m->table->n_launches[e]; i++)
-            ms += times * target_predict_ms(m->target->target, m->table->launches[e][i].k);
+        double times = e == ENTRY_MICRO ? (double)t->plan->accumulation_steps : 1;
+        for (uint32_t i = 0; i < t->n_launches[e]; i++) {
+            const StepLoop *loop = step_table_loop(t, e, i);
+            double turns = loop && i >= loop->first ? (double)loop->trips : 1;
+            ms += times * turns * target_predict_ms(m->target->target, t->launches[e][i].k);
+        }
     }
     return ms;
 }

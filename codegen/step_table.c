@@ -1,5 +1,8 @@
 /* step_table.c - a plan becomes kernels, launches and arguments.
  *
+ * A loop is the launches that set its carries and then, once, those of one turn; what its body's
+ * plan calls a buffer is an address in the arena and a stride. Kernels of bodies and others share.
+ *
  * Every group is lowered and printed; kernels whose text is equal but for the name are one kernel,
  * so that equal layers cost one. Arguments are byte offsets in the arena, in the order of the
  * kernel's parameters. */
@@ -62,12 +65,20 @@ static void print_ints(Text *out, const char *field, const int64_t *v, int n) {
     text_printf(out, "}");
 }
 
+/* Where a group stands: in the step, or in the body of the loop `around`. */
+typedef struct Scope {
+    const Graph *g;
+    const Plan *plan;
+    const PackedBuffer *packed; /* NULL: no buffer is packed */
+    const Group *around;        /* NULL: in the step itself */
+} Scope;
+
 /* The initializer of a trainc_contraction whose raw product goes to param `d`. The library's
  * scratch, where the plan holds some, is one more argument of the launch, which the kernel's own
  * code never sees. */
-static const char *contraction_text(const StepTable *table, const Kernel *k, int d,
-                                    uint64_t scratch_bytes) {
-    Text out = {.arena = table->arena};
+static const char *contraction_text(const Scope *scope, const Kernel *k, int d,
+                                    uint64_t scratch_bytes, Arena *arena) {
+    Text out = {.arena = arena};
     const Tile *t = &k->tile;
     const ConvTile *c = &k->conv;
     const uint32_t a = k->form == FORM_TILE ? t->a : c->x, b = k->form == FORM_TILE ? t->b : c->w;
@@ -86,9 +97,9 @@ static const char *contraction_text(const StepTable *table, const Kernel *k, int
         text_printf(&out, ", .a_offset = %lld, .b_offset = %lld", (long long)t->a_offset,
                     (long long)t->b_offset);
         const uint32_t buffer = k->params[b].buffer;
-        if (table->packed[buffer - 1].k)
+        if (scope->packed && scope->packed[buffer - 1].k)
             text_printf(&out, ", .packed = 2, .packed_bytes = %llu",
-                        (unsigned long long)table->plan->buffers[buffer - 1].bytes);
+                        (unsigned long long)scope->plan->buffers[buffer - 1].bytes);
         text_printf(&out, "}");
         return out.s;
     }
@@ -113,38 +124,67 @@ uint64_t step_symbol_bytes(const Graph *g, const Buffer *b) {
 }
 
 /* A copy into a packed state: the library's product that will read it says how. */
-static void print_pack(StepTable *t, const Group *group, const Kernel *k, StepKernel *s) {
+static void print_pack(StepTable *t, const Scope *scope, const Group *group, const Kernel *k,
+                       StepKernel *s) {
     const PackedBuffer *p =
-        group->kind == GROUP_COPY && t->packed ? &t->packed[group->to - 1] : NULL;
+        group->kind == GROUP_COPY && scope->packed ? &scope->packed[group->to - 1] : NULL;
     if (!p || !p->k) return;
     assert(k->n_params == 2 && !k->params[0].is_written && k->params[1].is_written);
     s->is_pack = true;
-    s->contraction = contraction_text(t, p->k, target_c_library_param(t->g, p->k), 0);
+    s->contraction = contraction_text(scope, p->k, target_c_library_param(t->g, p->k), 0, t->arena);
 }
 
-static StepKernel kernel_print(StepTable *t, const Kernel *k, const Group *group) {
-    StepKernel s = {.k = k, .name = k->name, .comment = k->comment};
+static StepKernel kernel_print(StepTable *t, const Scope *scope, const Kernel *k,
+                               const Group *group) {
+    StepKernel s = {
+        .k = k, .name = k->name, .comment = k->comment, .g = scope->g, .kind = group->kind};
     Kernel *bare = arena_alloc(t->arena, sizeof *bare);
     Text text = {.arena = t->arena};
     *bare = *k;
     bare->name = "@", bare->comment = NULL;
     if (t->is_gpu)
-        target_hip_kernel(t->g, bare, &text);
+        target_hip_kernel(scope->g, bare, &text);
     else
-        target_c_kernel(t->g, bare, &text);
+        target_c_kernel(scope->g, bare, &text);
     s.text = text.s;
-    print_pack(t, group, k, &s);
-    const int d = t->is_gpu ? -1 : target_c_library_param(t->g, k);
+    print_pack(t, scope, group, k, &s);
+    const int d = t->is_gpu ? -1 : target_c_library_param(scope->g, k);
     if (d < 0) return s;
-    s.contraction = contraction_text(t, k, d, group->workspace_bytes);
-    if (!target_c_has_epilogue(t->g, k)) return s;
+    s.contraction = contraction_text(scope, k, d, group->workspace_bytes, t->arena);
+    if (!target_c_has_epilogue(scope->g, k)) return s;
     Text epilogue = {.arena = t->arena};
-    target_c_epilogue(t->g, bare, &epilogue);
+    target_c_epilogue(scope->g, bare, &epilogue);
     s.epilogue = epilogue.s;
     return s;
 }
 
-static void add_arg(StepTable *t, const Group *group, const Param *p) {
+/* ---- arguments ---- */
+
+/* Bytes of the workspace that are so far into the body's own plan. */
+static uint64_t own_bytes(const Group *around, uint64_t offset) {
+    return around->workspace_offset + offset - around->loop->own_offset;
+}
+
+static void place_buffer(const StepTable *t, const Scope *scope, uint32_t buffer, StepArg *a) {
+    a->offset = scope->plan->buffers[buffer].offset;
+    if (!scope->around) return;
+    const PlanPlace *p = &scope->around->loop->places[buffer];
+    assert(p->is_bound);
+    a->offset = p->buffer ? t->plan->buffers[p->buffer - 1].offset + p->offset
+                          : own_bytes(scope->around, a->offset);
+    a->stride = p->stride;
+}
+
+/* The number of the turn: a number that moves by 1. */
+static void place_number(const Scope *scope, StepArg *a) {
+    if (!scope->around || strcmp(a->scalar, "t") != 0) return;
+    const PlanLoop *l = scope->around->loop;
+    a->scalar = "";
+    a->offset = (uint64_t)(l->is_reverse && l->trips > 0 ? l->trips - 1 : 0);
+    a->stride = l->is_reverse ? -1 : 1;
+}
+
+static void add_arg(StepTable *t, const Scope *scope, const Group *group, const Param *p) {
     if (t->n_args == t->cap_args) {
         uint32_t cap = t->cap_args ? 2 * t->cap_args : 256;
         t->args = arena_grow(t->arena, t->args, t->n_args * sizeof *t->args, cap * sizeof *t->args);
@@ -154,44 +194,92 @@ static void add_arg(StepTable *t, const Group *group, const Param *p) {
                  .dtype = p->dtype,
                  .access = (uint8_t)(p->is_read | p->is_written << 1),
                  .value = p->value};
-    if (p->is_workspace)
-        a.offset = group->workspace_offset, a.bytes = group->workspace_bytes;
-    else if (p->is_scalar)
+    if (p->is_workspace) {
+        a.offset = scope->around ? own_bytes(scope->around, group->workspace_offset)
+                                 : group->workspace_offset;
+        a.bytes = group->workspace_bytes;
+    } else if (p->is_scalar) {
         a.offset = (uint64_t)p->constant;
-    else
-        a.offset = t->plan->buffers[p->buffer - 1].offset,
+        place_number(scope, &a);
+    } else {
+        place_buffer(t, scope, p->buffer - 1, &a);
         a.bytes = (uint64_t)p->elems * dtype_info[p->dtype].bytes;
-    if (p->buffer && t->packed && t->packed[p->buffer - 1].k)
-        a.bytes = t->plan->buffers[p->buffer - 1].bytes;
+    }
+    if (p->buffer && scope->packed && scope->packed[p->buffer - 1].k)
+        a.bytes = scope->plan->buffers[p->buffer - 1].bytes;
     t->args[t->n_args++] = a;
 }
 
-static StepLaunch add_launch(StepTable *t, uint32_t group) {
-    const Kernel *k = kernel_lower(t->g, t->plan, group, t->is_gpu, t->arena);
-    StepLaunch l = {.group = group, .k = k, .first_arg = t->n_args, .n_args = k->n_params};
-    StepKernel printed = kernel_print(t, k, &t->plan->groups[group]);
-    printed.group = group;
-    l.kernel = kernel_intern(t, printed);
+/* ---- launches ---- */
+
+static void add_launch(StepTable *t, const Scope *scope, EntryKind e, const Group *group,
+                       uint32_t number) {
+    const Kernel *k = kernel_lower_group(scope->g, scope->plan, group, number, t->is_gpu, t->arena);
+    StepLaunch l = {.k = k, .first_arg = t->n_args, .n_args = k->n_params};
+    l.kernel = kernel_intern(t, kernel_print(t, scope, k, group));
     if (t->is_gpu) l.shape = target_hip_launch(k);
-    for (uint32_t i = 0; i < k->n_params; i++) add_arg(t, &t->plan->groups[group], &k->params[i]);
-    if (t->kernels[l.kernel].contraction && t->plan->groups[group].workspace_bytes) {
-        add_arg(t, &t->plan->groups[group],
+    for (uint32_t i = 0; i < k->n_params; i++) add_arg(t, scope, group, &k->params[i]);
+    if (t->kernels[l.kernel].contraction && group->workspace_bytes) {
+        add_arg(t, scope, group,
                 &(Param){.is_workspace = true, .is_written = true, .dtype = DT_U8});
         l.n_args++;
     }
-    return l;
+    t->launches[e][t->n_launches[e]++] = l;
+}
+
+static void add_loop(StepTable *t, const Scope *scope, EntryKind e, const Group *group,
+                     uint32_t order) {
+    const PlanLoop *l = group->loop;
+    const EntryPlan *ep = &l->plan->entries[ENTRY_MICRO];
+    const Scope body = {.g = l->body, .plan = l->plan, .around = group};
+    StepLoop *loop = &t->loops[e][t->n_loops[e]];
+    for (uint32_t i = 0; i < l->n_inits; i++) add_launch(t, scope, e, &l->inits[i], t->n_numbers++);
+    *loop = (StepLoop){.first = t->n_launches[e],
+                       .n = ep->n,
+                       .n_inits = l->n_inits,
+                       .order = order,
+                       .trips = l->trips,
+                       .is_reverse = l->is_reverse};
+    t->n_loops[e] += ep->n > 0; /* a body that changes nothing leaves the first values */
+    for (uint32_t i = 0; i < ep->n; i++) {
+        const Group *inner = &l->plan->groups[ep->order[i]];
+        assert(!inner->loop && "a loop in a loop");
+        add_launch(t, &body, e, inner, t->n_numbers++);
+    }
+}
+
+static uint32_t count_launches(const Group *group) {
+    return group->loop ? group->loop->n_inits + group->loop->plan->entries[ENTRY_MICRO].n : 1;
 }
 
 StepTable step_table_build(const Graph *g, const Plan *plan, bool is_gpu, Arena *arena) {
-    StepTable t = {.g = g, .plan = plan, .is_gpu = is_gpu, .arena = arena};
+    StepTable t = {
+        .g = g, .plan = plan, .is_gpu = is_gpu, .arena = arena, .n_numbers = plan->n_groups};
     if (!is_gpu) t.packed = step_packed(g, plan, arena);
+    const Scope scope = {.g = g, .plan = plan, .packed = t.packed};
     for (EntryKind e = 0; e < N_ENTRIES; e++) {
         const EntryPlan *ep = &plan->entries[e];
-        t.n_launches[e] = ep->n;
-        t.launches[e] = arena_alloc(arena, (ep->n + 1) * sizeof *t.launches[e]);
-        for (uint32_t i = 0; i < ep->n; i++) t.launches[e][i] = add_launch(&t, ep->order[i]);
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < ep->n; i++) n += count_launches(&plan->groups[ep->order[i]]);
+        t.launches[e] = arena_alloc(arena, (n + 1) * sizeof *t.launches[e]);
+        t.loops[e] = arena_alloc(arena, (ep->n + 1) * sizeof *t.loops[e]);
+        for (uint32_t i = 0; i < ep->n; i++) {
+            const Group *group = &plan->groups[ep->order[i]];
+            if (group->kind == GROUP_LOOP)
+                add_loop(&t, &scope, e, group, i);
+            else
+                add_launch(&t, &scope, e, group, ep->order[i]);
+        }
     }
     return t;
+}
+
+const StepLoop *step_table_loop(const StepTable *t, EntryKind e, uint32_t launch) {
+    for (uint32_t i = 0; i < t->n_loops[e]; i++) {
+        const StepLoop *l = &t->loops[e][i];
+        if (launch + l->n_inits >= l->first && launch < l->first + l->n) return l;
+    }
+    return NULL;
 }
 
 void step_text_named(Text *out, const char *text, const char *name) {

@@ -7,8 +7,8 @@
 #include "ir.h"
 #include <string.h>
 
-const char *const group_kind_name[N_GROUP_KINDS] = {"map",      "row",     "reduce",
-                                                    "contract", "scatter", "copy"};
+const char *const group_kind_name[N_GROUP_KINDS] = {"map",     "row",  "reduce", "contract",
+                                                    "scatter", "copy", "loop"};
 const char *const buffer_class_name[N_BUFFER_CLASSES] = {
     "weights", "master", "optimizer", "gradients", "activations", "workspace", "inputs", "io"};
 
@@ -67,8 +67,17 @@ static uint64_t node_flops(const Graph *g, Value v) {
     return info->cost * elems_at(g, v);
 }
 
+static uint64_t loop_flops(const PlanLoop *l) {
+    const EntryPlan *ep = &l->plan->entries[ENTRY_MICRO];
+    uint64_t flops = 0;
+    for (uint32_t i = 0; i < ep->n; i++)
+        flops += group_flops(l->body, &l->plan->groups[ep->order[i]]);
+    return flops * (uint64_t)l->trips;
+}
+
 uint64_t group_flops(const Graph *g, const Group *group) {
     uint64_t flops = 0;
+    if (group->loop) return loop_flops(group->loop);
     for (uint32_t i = 0; i < group->n_nodes; i++) flops += node_flops(g, group->nodes[i]);
     return flops;
 }
@@ -102,7 +111,18 @@ static void reads_add(const Reads *r, const Group *group, Value v, uint64_t elem
     }
 }
 
+static uint64_t loop_moved_bytes(const Graph *g, const Plan *plan, const PlanLoop *l) {
+    const EntryPlan *ep = &l->plan->entries[ENTRY_MICRO];
+    uint64_t moved = 0;
+    for (uint32_t i = 0; i < ep->n; i++)
+        moved += group_moved_bytes(l->body, l->plan, &l->plan->groups[ep->order[i]]);
+    moved *= (uint64_t)l->trips;
+    for (uint32_t i = 0; i < l->n_inits; i++) moved += group_moved_bytes(g, plan, &l->inits[i]);
+    return moved;
+}
+
 uint64_t group_moved_bytes(const Graph *g, const Plan *plan, const Group *group) {
+    if (group->loop) return loop_moved_bytes(g, plan, group->loop);
     Arena *scratch = arena_new();
     Reads r = {g, plan->entries[group->entry].buffer_of,
                arena_alloc(scratch, g->n_nodes * sizeof(uint64_t))};

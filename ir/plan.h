@@ -14,6 +14,8 @@
  *             there, so no out is in place of a value that the group reads
  *   SCATTER   anchor scatter*: base, then updates in index order; operands are stored values, views of them or inlined leaves
  *   COPY      nodes[0] (any value: stored, leaf) element by element to the buffer `to`
+ *   LOOP      scan nodes that are one loop, all of them outs; operands are dense row-major views of stored buffers from their first
+ *             element on, or (first values of carries) splats. What it runs: struct PlanLoop
  * Within a group "the same element" is meant row-major: between members that are read element by element there may be reshapes, so an
  * out of dims [B,T,C] may follow an anchor of dims [B*T,C]. Element i of every full out belongs to point i of the iteration space,
  * element i of a row-level out to row i. A map member that is no out may also be read through any other view: it is evaluated
@@ -25,7 +27,7 @@
 #ifndef TRAINC_PLAN_H
 #define TRAINC_PLAN_H
 
-typedef enum GroupKind { GROUP_MAP, GROUP_ROW, GROUP_REDUCE, GROUP_CONTRACT, GROUP_SCATTER, GROUP_COPY, N_GROUP_KINDS } GroupKind;
+typedef enum GroupKind { GROUP_MAP, GROUP_ROW, GROUP_REDUCE, GROUP_CONTRACT, GROUP_SCATTER, GROUP_COPY, GROUP_LOOP, N_GROUP_KINDS } GroupKind;
 extern const char *const group_kind_name[N_GROUP_KINDS];
 
 typedef struct Group {
@@ -39,6 +41,7 @@ typedef struct Group {
     uint64_t workspace_bytes; uint64_t workspace_offset;     /* scratch during the launch */
     uint32_t root;                                           /* COPY: 1 + the root of the entry that it serves */
     uint32_t to;                                             /* COPY: 1 + the buffer it writes */
+    struct PlanLoop *loop;                                   /* LOOP, once planned; else NULL */
 } Group;
 
 typedef enum BufferClass {                                   /* plan.json's classes */
@@ -70,6 +73,24 @@ typedef struct Plan {
     uint64_t total_flops, recomputed_flops, moved_bytes;
     int64_t batch, micro_batch, accumulation_steps;
 } Plan;
+
+/* A loop: its body is a graph with a plan of its own, of which entry micro runs `trips` times. The buffers of that plan lie in buffers of
+ * the plan around it: slices and stacked results at a place that moves by one step, whole operands and carries at one place, and what
+ * the body alone knows in the workspace of the group. A carry whose last value is an out has that out's buffer from the first turn on. */
+typedef struct PlanPlace {
+    bool is_bound;                                           /* false: nothing in the body touches it */
+    uint32_t buffer;                                         /* 1 + the buffer; 0: the workspace of the group */
+    uint64_t offset;                                         /* there, in bytes, in the first turn */
+    int64_t stride;                                          /* bytes from one turn to the next */
+} PlanPlace;
+typedef struct PlanLoop {
+    const Graph *body;                                       /* the scan's body, of whose roots only those are left that the outs need */
+    const Plan *plan;
+    int64_t trips; bool is_reverse;
+    PlanPlace *places;                                       /* per buffer of `plan` */
+    uint64_t own_offset;                                     /* where in `plan` the bytes begin that lie in the workspace */
+    Group *inits; uint32_t n_inits;                          /* COPY of a first value to its carry's buffer, before the first turn */
+} PlanLoop;
 
 /* Resolves views: the leaf or stored value that v reads, through reshape, transpose, expand, slice; 0 where a pad, concat, window,
  * gather or map lies between. */

@@ -97,5 +97,5 @@ bool pass_expand(PassContext *ctx) {
     Graph *expanded = ctx->g;
     pass_rewrite(ctx, split_sum, NULL);
     if (expanded != given) graph_free(expanded);
-    return !diag_has_errors(ctx->g);
+    return pass_bodies(ctx, pass_expand) && !diag_has_errors(ctx->g);
 }

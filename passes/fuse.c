@@ -12,6 +12,7 @@
  * maps that every reader evaluates for itself, and grouping starts over, once. Linear in practice:
  * a round is one loop over the reads, and the search for cycles is bounded. */
 #include "planning.h"
+#include "scan.h"
 #include <string.h>
 
 enum { MAX_ROUNDS = 8, MAX_SIBLINGS = 8, CLONE_COST = 40, CLONE_NODES = 16, SMALL_PART = 8 };
@@ -50,10 +51,11 @@ static FuseClass first_class(const Graph *g, Value v) {
         return FUSE_CONTRACT;
     case LOWER_SCATTER:
         return FUSE_SCATTER;
+    case LOWER_LOOP:
+        return FUSE_LOOP;
     case LOWER_LEAF:
     case LOWER_VIEW:
     case LOWER_MAP:
-    case LOWER_LOOP:
     case LOWER_MACRO:
         break;
     }
@@ -76,6 +78,22 @@ static void begin_groups(Fuse *f) {
                                    .cost = node_cost(f->g, v),
                                    .elems = type_elems(graph_type_at(f->g, v)),
                                    .ord = v};
+    }
+}
+
+/* Nodes that are one loop are one group from the beginning: they read the same, so the first one's
+ * place in the order serves all. */
+static void join_loops(Fuse *f) {
+    for (Value v = 1; v < f->g->n_nodes; v++) {
+        if (!f->computed[v] || graph_op(f->g, v) != OP_scan) continue;
+        for (Value u = 1; u < v; u++) {
+            if (!f->computed[u] || f->parent[u] != u || !scans_are_siblings(f->g, u, v)) continue;
+            f->parent[v] = u;
+            f->next[f->groups[u].last] = v;
+            f->groups[u].last = v;
+            f->groups[u].n_members++;
+            break;
+        }
     }
 }
 
@@ -164,6 +182,7 @@ static void form_groups(Fuse *f) {
     fuse_classify(f);
     fuse_resolve(f);
     begin_groups(f);
+    join_loops(f);
     if (f->for_gpu) sweeps(f, ABSORB, true);
     sweeps(f, ABSORB_ROWS, false);
     sweeps(f, ABSORB, false);
@@ -253,7 +272,7 @@ static bool readers_fit(Fuse *f, Value v, const Cone *cone, bool need) {
     for (uint32_t i = f->first_reader[v]; i < f->first_reader[v + 1]; i++) {
         Value c = fuse_find(f, f->readers[i].node);
         if (c == own) continue;
-        if (f->reads[f->readers[i].read].kind != READ_SAME || f->groups[c].cls == FUSE_SCATTER)
+        if (f->reads[f->readers[i].read].kind != READ_SAME || f->groups[c].cls >= FUSE_SCATTER)
             return false;
         for (uint32_t b = 0; need && b < cone->n_bases; b++) {
             bool small = elems_of(f, cone->bases[b]) * SMALL_PART <= elems_of(f, cone->maps[0]);
@@ -314,7 +333,7 @@ static void fuse_entry(PassContext *ctx, EntryKind e) {
 
 /* A state that becomes another one which is itself overwritten (two that change places): behind a
  * view it is a value that a group may keep until both are read. */
-static void detach_moving_states(Graph *g, EntryKind e) {
+void fuse_detach_states(Graph *g, EntryKind e) {
     for (uint32_t i = 0; i < g->entries[e].n; i++) {
         Root *r = &g->entries[e].roots[i];
         if (!r->is_update || graph_op(g, r->value) != OP_state ||
@@ -326,7 +345,7 @@ static void detach_moving_states(Graph *g, EntryKind e) {
 }
 
 bool pass_fuse(PassContext *ctx) {
-    for (int e = 0; e < N_ENTRIES; e++) detach_moving_states(ctx->g, (EntryKind)e);
+    for (int e = 0; e < N_ENTRIES; e++) fuse_detach_states(ctx->g, (EntryKind)e);
     Plan *plan = ctx->plan
                      ? ctx->plan
                      : arena_alloc(ctx->arena, sizeof *plan); /* the caller's, where it gave one */

@@ -95,6 +95,9 @@ static void emit_group(Fuse *f, Value rep, Group *group, uint32_t hold, Value *s
         group->kind = GROUP_SCATTER;
         group->dims = *graph_type_at(f->g, fg->anchor);
         break;
+    case FUSE_LOOP:
+        group->kind = GROUP_LOOP;
+        break;
     }
 }
 
@@ -206,6 +209,7 @@ static bool reads_in_step(const Homes *h, const Group *group, Value v, const Gro
         return h->for_gpu;
     case GROUP_SCATTER:
     case GROUP_COPY:
+    case GROUP_LOOP:
     case N_GROUP_KINDS:
         break;
     }

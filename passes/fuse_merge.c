@@ -248,7 +248,7 @@ static bool join_maps(Fuse *f, Value m, Value d, const Fit *fit) {
 
 bool fuse_merge(Fuse *f, Value p, Value c) {
     FuseClass pc = f->groups[p].cls, cc = f->groups[c].cls;
-    if (pc == FUSE_SCATTER || cc == FUSE_SCATTER) return false;
+    if (pc >= FUSE_SCATTER || cc >= FUSE_SCATTER) return false;
     if (pc == FUSE_MAP) {
         Fit fit = fit_producer(f, p, c);
         return join_maps(f, p, c, &fit);

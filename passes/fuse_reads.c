@@ -6,6 +6,7 @@
  * lie in memory (a root, the operand of a contraction that no strides describe) becomes computed
  * like a map. One loop over the nodes; a concat costs one step per operand and reader. */
 #include "planning.h"
+#include "scan.h"
 #include <string.h>
 
 enum { CHEAP_CONE = 24, SEE_THROUGH_DEPTH = 4, SEE_THROUGH_GAIN = 8 };
@@ -73,20 +74,35 @@ static bool operand_fits(const Fuse *f, const uint32_t *in_memory, Value contrac
     return unit > 0;
 }
 
-/* Forces the operands of contractions into memory; a view that does not fit is itself computed. A
- * view that becomes computed changes what others resolve to, so this repeats until nothing changes.
- */
-static void force_contraction_operands(Fuse *f) {
+/* Does the view v of a stored value lie there as it is, from the first byte on? Every turn of a
+ * loop reads its operands, or a slice of them; only a first value may be one number. */
+static bool loop_operand_fits(const Fuse *f, const uint32_t *in_memory, Value scan, uint32_t i,
+                              Value *base) {
+    int64_t offset, strides[MAX_RANK];
+    double number;
+    Value v = graph_operand(f->g, scan, i);
+    *base = 0;
+    if (i < scan_body(f->g, scan)->n_carries && const_splat(f->g, v, &number)) return true;
+    *base = plan_view_affine(f->g, in_memory, v, &offset, strides);
+    return *base && offset == 0 && type_is_dense(graph_type_at(f->g, v), strides);
+}
+
+/* Forces the operands of contractions and loops into memory; a view that does not fit is itself
+ * computed. A view that becomes computed changes what others resolve to, so this repeats until
+ * nothing changes. */
+static void force_operands(Fuse *f) {
     const Graph *g = f->g;
     uint32_t *in_memory = arena_alloc(f->arena, sizeof *in_memory * g->n_nodes);
     for (Value v = 1; v < g->n_nodes; v++) in_memory[v] = f->computed[v] || f->stored[v];
     for (bool changed = true; changed;) {
         changed = false;
         for (Value v = 1; v < g->n_nodes; v++) {
-            if (!f->live[v] || lower_class(g, v) != LOWER_CONTRACT) continue;
-            for (uint32_t i = 0; i < 2; i++) {
+            bool loops = lower_class(g, v) == LOWER_LOOP;
+            if (!f->live[v] || (lower_class(g, v) != LOWER_CONTRACT && !loops)) continue;
+            for (uint32_t i = 0; i < graph_node(g, v)->n_operands; i++) {
                 Value o = graph_operand(g, v, i), base;
-                if (!operand_fits(f, in_memory, v, o, &base)) {
+                if (loops ? !loop_operand_fits(f, in_memory, v, i, &base)
+                          : !operand_fits(f, in_memory, v, o, &base)) {
                     changed = true;
                     base = o;
                     f->computed[o] = true;
@@ -123,7 +139,7 @@ void fuse_classify(Fuse *f) {
         f->computed[v] = f->live[v] && l != LOWER_LEAF && l != LOWER_VIEW && !f->inlined[v];
     }
     force_roots(f);
-    force_contraction_operands(f);
+    force_operands(f);
 }
 
 /* ---------------------------------------------------------------- reads */

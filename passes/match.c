@@ -159,5 +159,5 @@ bool pass_match(PassContext *ctx) {
     pass_rewrite(ctx, NULL, NULL); /* leaves the parts behind */
     if (matched != given) graph_free(matched);
     if (ctx->options->verbose) note_near_misses(&m);
-    return !diag_has_errors(ctx->g);
+    return pass_bodies(ctx, pass_match) && !diag_has_errors(ctx->g);
 }

@@ -5,6 +5,7 @@
  * group can write it over one that dies there (elementwise, read at the same element, of equal
  * element size) takes that buffer over. Offsets: memplan_offsets.c. */
 #include "planning.h"
+#include "scan.h"
 #include <string.h>
 
 enum { ALIGN = 256, CAN_TAKE = 32 };
@@ -184,6 +185,29 @@ static void add_workspace(Memory *m, EntryKind e, uint32_t at, Group *group) {
                            .last = at});
 }
 
+/* A loop: its body is planned, carries whose last value is no out get a buffer for the launch. */
+static void add_loop(Memory *m, PassContext *ctx, EntryKind e, uint32_t at, Group *group) {
+    const Body *b = scan_body(m->g, group->anchor);
+    uint32_t *carries = arena_alloc(m->arena, sizeof *carries * (b->n_carries + 1));
+    PlanLoop *l = group->loop = loop_plan(ctx, group);
+    for (uint32_t i = 0; i < group->n_outs; i++) {
+        int64_t result = attr_i(m->g, group->outs[i], A_RESULT, 0);
+        if (result < b->n_carries) carries[result] = m->plan->entries[e].buffer_of[group->outs[i]];
+    }
+    for (uint32_t i = 0; i < b->n_carries; i++) {
+        if (carries[i] || !loop_needs_carry(l, i)) continue;
+        TypeId type = graph_node(m->g, graph_operand(m->g, group->anchor, i))->type;
+        carries[i] = add_buffer(m, (Buffer){.cls = BUF_ACTIVATIONS,
+                                            .type = type,
+                                            .bytes = rounded(type_bytes(&m->g->types[type])),
+                                            .entry = e,
+                                            .first = at,
+                                            .last = at});
+    }
+    loop_bind(ctx, group, carries);
+    group->workspace_bytes = l->plan->arena_bytes - l->own_offset;
+}
+
 static void add_internal(Memory *m, PassContext *ctx, EntryKind e) {
     Plan *plan = m->plan;
     EntryPlan *ep = &plan->entries[e];
@@ -208,6 +232,7 @@ static void add_internal(Memory *m, PassContext *ctx, EntryKind e) {
         if (group->kind == GROUP_COPY) group->to = m->root_buffer[e][group->root - 1];
         if (group->kind == GROUP_CONTRACT && ctx->options->scratch_bytes)
             group->workspace_bytes = ctx->options->scratch_bytes(m->g, group->anchor);
+        if (group->kind == GROUP_LOOP) add_loop(m, ctx, e, i, group);
         add_workspace(m, e, i, group);
     }
 }
@@ -283,7 +308,8 @@ bool pass_memplan(PassContext *ctx) {
     }
     ctx->plan->bytes[BUF_WORKSPACE] = workspace;
     ctx->plan->bytes[BUF_ACTIVATIONS] += height - workspace;
-    ctx->plan->arena_bytes = base + height;
+    ctx->plan->arena_bytes =
+        base + height > 0 ? base + height : 1; /* of a model without elements */
     ctx->plan->lower_bound_bytes = base + least;
     sum_work(&m);
     return true;

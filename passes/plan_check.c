@@ -75,6 +75,7 @@ static bool reduces_the_space(const Check *c, const Group *group, Value v) {
 
 static bool member_fits(Check *c, const Group *group, Value v) {
     LowerClass l = lower_of(c, v);
+    if (group->kind == GROUP_LOOP) return l == LOWER_LOOP;
     if (v == group->anchor || l == LOWER_MAP) return true;
     if (is_view_or_leaf(c, v)) return c->is_out[v];
     return group->kind == GROUP_ROW && l == LOWER_REDUCE && reduces_the_space(c, group, v);
@@ -93,6 +94,8 @@ static bool anchor_fits(const Check *c, const Group *group) {
         return l == LOWER_CONTRACT;
     case GROUP_SCATTER:
         return l == LOWER_SCATTER;
+    case GROUP_LOOP:
+        return l == LOWER_LOOP;
     case N_GROUP_KINDS:
         break;
     }
@@ -110,6 +113,8 @@ static bool out_fits(const Check *c, const Group *group, Value v) {
     case GROUP_CONTRACT:
     case GROUP_SCATTER:
         return n == elems(c, group->anchor);
+    case GROUP_LOOP:
+        return true;
     case GROUP_COPY:
     case N_GROUP_KINDS:
         break;
@@ -150,6 +155,8 @@ static bool check_form(Check *c, const Group *group) {
                          kind);
     if (group->kind != GROUP_COPY && !group->n_outs)
         return fault(c, "a %s group stores nothing", kind);
+    if (group->kind == GROUP_LOOP && !plan_check_loop(c->g, c->plan, group, c->out))
+        return fault(c, "a loop does not hold");
     if (group->kind != GROUP_CONTRACT) return true;
     if (!operands_fit(c, group))
         return fault(c, "an operand of %s is no affine view of memory", op_name(c, group->anchor));
@@ -302,6 +309,7 @@ static bool written_in_step(const Check *c, const Group *group, Value v, Value r
         return is_lasting(&c->plan->buffers[c->ep->buffer_of[r] - 1]);
     case GROUP_SCATTER:
     case GROUP_COPY:
+    case GROUP_LOOP:
     case N_GROUP_KINDS:
         break;
     }
@@ -349,11 +357,40 @@ static bool may_write(Check *c, Value v, const Buffer *b) {
     return fault(c, "%s is written by no root of that name", b->symbol);
 }
 
+static bool is_out_buffer(const Check *c, const Group *group, uint32_t b) {
+    for (uint32_t i = 0; i < group->n_outs; i++)
+        if (c->ep->out_buffer_of[group->outs[i]] == b) return true;
+    return false;
+}
+
+/* The carries of a loop that are no outs: alive in this launch alone, apart from all that it reads
+ * or writes. */
+static bool check_carries(Check *c, const Group *group, const Buffer *scratch, uint32_t at) {
+    for (uint32_t i = 0; i < group->loop->n_inits; i++) {
+        const uint32_t b = group->loop->inits[i].to;
+        const Buffer *to = &c->plan->buffers[b - 1];
+        if (is_out_buffer(c, group, b)) continue;
+        if (is_lasting(to)) return fault(c, "a carry lies in another's buffer");
+        if (!fits_buffer(c, group->loop->inits[i].nodes[0], to, at) ||
+            !check_write(c, group, 0, to))
+            return false;
+        if (scratch && overlap(scratch, to)) return fault(c, "the workspace overlaps a carry");
+        for (uint32_t k = 0; k < group->n_outs; k++)
+            if (overlap(to, &c->plan->buffers[c->ep->out_buffer_of[group->outs[k]] - 1]))
+                return fault(c, "a carry overlaps an out");
+        for (uint32_t k = 0; k < i; k++)
+            if (overlap(to, &c->plan->buffers[group->loop->inits[k].to - 1]))
+                return fault(c, "two carries overlap");
+    }
+    return true;
+}
+
 static bool check_writes(Check *c, const Group *group, uint32_t at) {
     const Buffer *scratch = NULL;
     Buffer workspace = {.bytes = group->workspace_bytes, .offset = group->workspace_offset};
     if (group->workspace_bytes) scratch = &workspace;
     if (scratch && !check_write(c, group, 0, scratch)) return false;
+    if (group->loop && !check_carries(c, group, scratch, at)) return false;
     if (group->kind == GROUP_COPY) {
         if (!group->to || !group->root) return fault(c, "a copy leads nowhere");
         const Buffer *to = &c->plan->buffers[group->to - 1];

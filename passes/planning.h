@@ -35,7 +35,7 @@ typedef enum Level {
     LEVEL_ROW,  /* ROW groups: once per row */
     LEVEL_OFF   /* wherever it is read; never stored */
 } Level;
-typedef enum FuseClass { FUSE_MAP, FUSE_ROW, FUSE_ANCHOR, FUSE_CONTRACT, FUSE_SCATTER } FuseClass;
+typedef enum FuseClass { FUSE_MAP, FUSE_ROW, FUSE_ANCHOR, FUSE_CONTRACT, FUSE_SCATTER, FUSE_LOOP } FuseClass;
 
 typedef struct FuseGroup {
     FuseClass cls;
@@ -56,7 +56,7 @@ typedef struct Fuse {
     bool *computed;   /* belongs to one group */
     bool *stored;     /* input, state, constant: in memory before the entry begins */
     bool *inlined;    /* a map that every reader evaluates for itself */
-    bool *forced;     /* must be stored: root, operand of a contraction or scatter */
+    bool *forced;     /* must be stored: root, operand of a contraction, scatter or loop */
     bool *is_updated; /* a state leaf that this entry overwrites */
     bool *updates;    /* the new value of a state */
     uint32_t *first_read;
@@ -130,6 +130,16 @@ typedef struct Span {
  * tried. */
 uint64_t place_spans(Span *, uint32_t n, uint64_t lower_bound, Arena *);
 uint64_t spans_lower_bound(const Span *, uint32_t n, Arena *);
+
+/* memplan_loop.c. loop_plan - the body of a LOOP group, with the roots that its outs need, planned. Owner: ctx->arena.
+ *   loop_bind - where the body's buffers lie: `carries` holds, per carry, 1 + the buffer of ctx->plan; others have theirs. */
+PlanLoop *loop_plan(PassContext *, const Group *);
+bool loop_needs_carry(const PlanLoop *, uint32_t carry); /* the body reads or updates it, or its last value is an out */
+void loop_bind(PassContext *, Group *, const uint32_t *carries);
+uint32_t loop_leaf_number(const char *name); /* 3 of "x3" */
+void fuse_detach_states(Graph *, EntryKind);
+/* plan_check_loop.c: everything about a LOOP group but what lies in memory when. */
+bool plan_check_loop(const Graph *, const Plan *, const Group *, FILE *complaints);
 
 /* plan_check - is the plan sound? Says what is wrong on `complaints` (may be NULL). Shares nothing
  * with the passes: derives reads and live ranges anew. Checks group forms, order, that every out is

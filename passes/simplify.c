@@ -207,5 +207,5 @@ bool pass_simplify(PassContext *ctx) {
         if (before != given) graph_free(before);
         if (last) break;
     }
-    return !diag_has_errors(ctx->g);
+    return pass_bodies(ctx, pass_simplify) && !diag_has_errors(ctx->g);
 }

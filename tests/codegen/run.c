@@ -94,8 +94,8 @@ static void plain_product(const Kernel *k, int d, void *const *args) {
 
 int target_c_library_param(const Graph *, const Kernel *);
 
-static void launch(const Case *c, void *lib, const StepLaunch *l, const InterpEnv *env,
-                   unsigned char *memory, bool library) {
+static void launch(const Case *c, void *lib, const StepLaunch *l, int64_t turn,
+                   const InterpEnv *env, unsigned char *memory, bool library) {
     void *args[128];
     union {
         float f;
@@ -105,11 +105,12 @@ static void launch(const Case *c, void *lib, const StepLaunch *l, const InterpEn
     const StepKernel *k = &c->table.kernels[l->kernel];
     for (uint32_t i = 0; i < l->n_args; i++) {
         const StepArg *a = &c->table.args[l->first_arg + i];
-        args[i] = a->scalar ? (void *)&values[i] : memory + a->offset;
+        const int64_t at = (int64_t)a->offset + turn * a->stride;
+        args[i] = a->scalar ? (void *)&values[i] : memory + at;
         if (!a->scalar)
-            cr_assert(a->offset + a->bytes <= c->plan->arena_bytes);
+            cr_assert(at >= 0 && (uint64_t)at + a->bytes <= c->plan->arena_bytes);
         else if (!*a->scalar)
-            values[i].i = (int64_t)a->offset;
+            values[i].i = at;
         else if (a->dtype == DT_F32)
             values[i].f = (float)scalar_of(env, a->scalar);
         else
@@ -127,8 +128,14 @@ static void launch(const Case *c, void *lib, const StepLaunch *l, const InterpEn
 
 void case_run(const Case *c, void *lib, EntryKind e, const InterpEnv *env, unsigned char *memory,
               bool library) {
-    for (uint32_t i = 0; i < c->table.n_launches[e]; i++)
-        launch(c, lib, &c->table.launches[e][i], env, memory, library);
+    for (uint32_t i = 0, n; i < c->table.n_launches[e]; i += n) {
+        const StepLoop *loop = step_table_loop(&c->table, e, i);
+        const bool turns = loop && i >= loop->first;
+        n = turns ? loop->n : 1;
+        for (int64_t turn = 0; turn < (turns ? loop->trips : 1); turn++)
+            for (uint32_t k = i; k < i + n; k++)
+                launch(c, lib, &c->table.launches[e][k], turn, env, memory, library);
+    }
 }
 
 const Buffer *case_root(const Case *c, EntryKind entry, const Root *root) {

@@ -149,7 +149,7 @@ Value gen_indices(Gen *f, uint32_t rank, const int64_t *dims, int64_t limit) {
 
 /* ---------------------------------------------------------------- graphs */
 
-static void grow(Gen *f) {
+void gen_grow(Gen *f) {
     static void (*const families[])(Gen *) = {gen_map,      gen_map,    gen_map,   gen_view,
                                               gen_view,     gen_window, gen_index, gen_reduce,
                                               gen_contract, gen_macro};
@@ -193,7 +193,11 @@ Graph *fuzz_graph(uint64_t seed) {
         Item x = fresh_any(&f, i || gen_chance(&f, 80) ? CLASS_FLT : CLASS_INT, 0, 4);
         gen_keep(&f, x.v, x.mag, x.exact);
     }
-    for (int64_t i = 0; i < n; i++) grow(&f);
+    for (int64_t i = 0; i < n; i++) {
+        gen_grow(&f);
+        if (seed % 4 == 3 && i % 4 == 2)
+            gen_scan(&f); /* other seeds are what they were before there were loops */
+    }
     add_outputs(&f, ENTRY_EVAL);
     add_outputs(&f, ENTRY_MICRO);
     add_updates(&f);

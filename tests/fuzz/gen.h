@@ -53,6 +53,8 @@ Item gen_float_like(Gen *, Item like, uint32_t rank,
                     const int64_t *dims); /* of like's dtype, with these dims */
 Value gen_indices(Gen *, uint32_t rank, const int64_t *dims, int64_t limit);
 DType gen_dtype(const Gen *, Value);
+void gen_grow(Gen *); /* one more op of any family but loops */
+void gen_scan(Gen *); /* gen_scan.c */
 void gen_map(Gen *);  /* gen_map.c */
 void gen_view(Gen *); /* gen_structured.c */
 void gen_window(Gen *);

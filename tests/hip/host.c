@@ -94,44 +94,57 @@ typedef union Slot {
     int32_t i4;
 } Slot;
 
-static void fill_args(const Kernel *k, const Plan *plan, const Group *group, unsigned char *arena,
-                      double (*scalar)(const char *), Slot *slots, void **args) {
-    for (uint32_t i = 0; i < k->n_params; i++) {
-        const Param *p = &k->params[i];
-        args[i] = &slots[i];
-        if (!p->is_scalar)
-            slots[i].p = arena + (p->is_workspace ? group->workspace_offset
-                                                  : plan->buffers[p->buffer - 1].offset);
-        else if (!*p->scalar)
-            slots[i].i = p->constant;
-        else if (p->dtype == DT_F32)
-            slots[i].f = (float)scalar(p->scalar);
-        else
-            slots[i].i = (int64_t)scalar(p->scalar);
-    }
+static void fill_arg(const StepArg *a, int64_t turn, unsigned char *arena,
+                     double (*scalar)(const char *), Slot *slot) {
+    const int64_t at = (int64_t)a->offset + turn * a->stride;
+    if (!a->scalar)
+        slot->p = arena + at;
+    else if (!*a->scalar)
+        slot->i = at;
+    else if (a->dtype == DT_F32)
+        slot->f = (float)scalar(a->scalar);
+    else
+        slot->i = (int64_t)scalar(a->scalar);
 }
 
 HostEntry host_print_entry(const Graph *g, const Plan *plan, EntryKind entry, const char *prefix,
                            Text *out) {
-    const EntryPlan *e = &plan->entries[entry];
-    HostEntry h = {plan, e, arena_alloc(out->arena, (e->n + 1) * sizeof(Kernel *))};
-    for (uint32_t i = 0; i < e->n; i++) {
-        h.kernels[i] = kernel_lower(g, plan, e->order[i], true, out->arena);
-        h.kernels[i]->name = arena_printf(out->arena, "%s_k%u", prefix, i);
-        target_hip_kernel(g, h.kernels[i], out);
+    StepTable *t = arena_alloc(out->arena, sizeof *t);
+    *t = step_table_build(g, plan, true, out->arena);
+    bool *is_used = arena_alloc(out->arena, t->n_kernels + 1);
+    for (uint32_t i = 0; i < t->n_launches[entry]; i++)
+        is_used[t->launches[entry][i].kernel] = true;
+    for (uint32_t i = 0; i < t->n_kernels; i++) {
+        StepKernel *k = &t->kernels[i];
+        if (!is_used[i]) continue;
+        k->name = arena_printf(out->arena, "%s_k%u", prefix, i);
+        step_text_named(out, k->text, k->name);
     }
-    return h;
+    return (HostEntry){t, entry};
+}
+
+static bool run_launch(Host *h, const StepTable *t, const StepLaunch *l, int64_t turn,
+                       unsigned char *memory, double (*scalar)(const char *)) {
+    void *args[256];
+    Slot slots[256];
+    for (uint32_t i = 0; i < l->n_args; i++) {
+        args[i] = &slots[i];
+        fill_arg(&t->args[l->first_arg + i], turn, memory, scalar, &slots[i]);
+    }
+    return host_launch(h, t->kernels[l->kernel].name, l->shape, args);
 }
 
 bool host_run_entry(Host *h, const HostEntry *e, unsigned char *memory,
                     double (*scalar)(const char *)) {
-    for (uint32_t i = 0; i < e->order->n; i++) {
-        void *args[256];
-        Slot slots[256];
-        fill_args(e->kernels[i], e->plan, &e->plan->groups[e->order->order[i]], memory, scalar,
-                  slots, args);
-        if (!host_launch(h, e->kernels[i]->name, target_hip_launch(e->kernels[i]), args))
-            return false;
+    const StepTable *t = e->table;
+    for (uint32_t i = 0, n; i < t->n_launches[e->entry]; i += n) {
+        const StepLoop *loop = step_table_loop(t, e->entry, i);
+        bool turns = loop && i >= loop->first;
+        n = turns ? loop->n : 1;
+        for (int64_t turn = 0; turn < (turns ? loop->trips : 1); turn++)
+            for (uint32_t k = i; k < i + n; k++)
+                if (!run_launch(h, t, &t->launches[e->entry][k], turn, memory, scalar))
+                    return false;
     }
     return true;
 }

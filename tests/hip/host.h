@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include "codegen.h"
 #include "kernel.h"
+#include "step_table.h"
 
 extern const char *const host_archs[2];                      /* gfx90a (waves of 64, MFMA), gfx1100 (waves of 32, WMMA) */
 typedef struct Host Host;                                    /* compiled kernels */
@@ -25,8 +26,8 @@ void host_write(const char *path, const char *text);
 void tile_print(Text *);
 char *targets_everything(Arena *);
 
-/* One entry of a planned graph as kernels: many can be printed into one source (a prefix each), built once, run one by one. */
-typedef struct HostEntry { const Plan *plan; const EntryPlan *order; Kernel **kernels; } HostEntry;
+/* One entry of a planned graph as launches: many can be printed into one source (a prefix each), built once, run one by one. */
+typedef struct HostEntry { const StepTable *table; EntryKind entry; } HostEntry;
 HostEntry host_print_entry(const Graph *, const Plan *, EntryKind, const char *prefix, Text *);
 /* Runs its launches over `memory`, the plan's arena; scalars come from `scalar`. false: see host_error(). */
 bool host_run_entry(Host *, const HostEntry *, unsigned char *memory, double (*scalar)(const char *));
