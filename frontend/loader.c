@@ -33,6 +33,8 @@ static const char *file_map(const char *path, MappedFile *file) {
         else
             file->bytes = p;
         file->size = (uint64_t)info.st_size;
+        /* Of weights a few elements are looked at, far apart: reading ahead would read them all. */
+        if (!error) posix_madvise(p, (size_t)info.st_size, POSIX_MADV_RANDOM);
     } else
         file->bytes = (const uint8_t *)"";
     close(fd);
