@@ -39,7 +39,8 @@
 #define fmodf fmod
 #define floorf floor
 #define ceilf ceil
-#define rintf rint
+/* of a value as kernels hold it: at ties a double that no float could be decides otherwise */
+#define rintf(x) rint((double)(float)(x))
 #define roundf round
 #define truncf trunc
 #define fabsf fabs
