@@ -51,6 +51,7 @@ double node_float(const ImportNode *, const char *attribute, double otherwise);
 const char *node_string(const ImportNode *, const char *attribute, const char *otherwise);
 const int64_t *node_ints(const ImportNode *, const char *attribute, uint32_t *n);
 const float *node_floats(const ImportNode *, const char *attribute, uint32_t *n);
+const char *const *node_strings(const ImportNode *, const char *attribute, uint32_t *n);
 
 /* Known constants. node_known folds v (constants, and initializers that hold scalars and lists):
  * false where its value depends on what is fed; no diagnostic. The tensor is the interpreter's:

@@ -52,6 +52,16 @@ const float *node_floats(const ImportNode *n, const char *name, uint32_t *count)
     return a ? a->floats : NULL;
 }
 
+const char *const *node_strings(const ImportNode *n, const char *name, uint32_t *count) {
+    const Onnx__AttributeProto *a = attribute(n, name);
+    *count = a ? (uint32_t)a->n_strings : 0;
+    const char **list = arena_alloc(n->arena, (*count + 1) * sizeof *list);
+    for (uint32_t i = 0; i < *count; i++)
+        list[i] = arena_printf(n->arena, "%.*s", (int)a->strings[i].len,
+                               (const char *)a->strings[i].data);
+    return list;
+}
+
 bool node_wants(const ImportNode *n, uint32_t output) {
     return output < n->proto->n_output && *n->proto->output[output];
 }

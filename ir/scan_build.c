@@ -9,6 +9,7 @@
 #include "scan.h"
 #include "intern.h"
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { COPIED_BYTES = 1024 }; /* constants up to here are written into the body */
@@ -178,26 +179,6 @@ static uint32_t lift_body(Graph *g, const ScanSpec *s, Lift *l) {
         g, (Body){s->name, l->to, s->n_carries, s->n_scanned, l->n_invariants, s->n_ys});
 }
 
-bool scan_build(Graph *g, const ScanSpec *s, Value *finals, Value *stacks) {
-    if (!is_complete(s)) return false;
-    Arena *scratch = arena_new();
-    Lift l = {.from = g, .to = graph_new(s->name), .scratch = scratch};
-    l.inside = arena_alloc(scratch, g->n_nodes * sizeof *l.inside);
-    l.map = arena_alloc(scratch, g->n_nodes * sizeof *l.map);
-    uint32_t body = lift_body(g, s, &l), n = 0;
-    Value *operands = arena_alloc(scratch, (s->n_carries + s->n_scanned + l.n_invariants + 1u) *
-                                               sizeof *operands);
-    for (uint32_t i = 0; i < s->n_carries; i++) operands[n++] = s->first[i];
-    for (uint32_t i = 0; i < s->n_scanned; i++) operands[n++] = s->xs[i];
-    for (uint32_t i = 0; i < l.n_invariants; i++) operands[n++] = l.invariants[i];
-    for (uint32_t i = 0; i < s->n_carries; i++)
-        finals[i] = scan_emit(g, operands, body, s->trips, s->is_reverse, i);
-    for (uint32_t i = 0; i < s->n_ys; i++)
-        stacks[i] = scan_emit(g, operands, body, s->trips, s->is_reverse, s->n_carries + i);
-    arena_free(scratch);
-    return true;
-}
-
 /* ---------------------------------------------------------------- into the graph */
 
 /* What the leaf v of the body stands for; 0: it is no leaf of the interface. */
@@ -223,4 +204,76 @@ void body_lay(Graph *g, const Body *b, const Value *operands, Value t, Value *ma
         assert(map[v]);
     }
     arena_free(scratch);
+}
+
+/* ---------------------------------------------------------------- the loop */
+
+static void build_loop(Graph *g, const ScanSpec *s, uint32_t body, const Value *operands,
+                       Value *finals, Value *stacks) {
+    for (uint32_t i = 0; i < s->n_carries; i++)
+        finals[i] = scan_emit(g, operands, body, s->trips, s->is_reverse, i);
+    for (uint32_t i = 0; i < s->n_ys; i++)
+        stacks[i] = scan_emit(g, operands, body, s->trips, s->is_reverse, s->n_carries + i);
+}
+
+/* One step is no loop: the body over what the operands are in step 0. */
+static void build_once(Graph *g, const ScanSpec *s, const Body *b, Value *operands, Value *finals,
+                       Value *stacks) {
+    Graph *from = b->g;
+    Value *map = arena_alloc(g->arena, from->n_nodes * sizeof *map);
+    for (uint32_t i = 0; i < s->n_scanned; i++) {
+        const Type *t = graph_type_at(g, s->x[i]);
+        operands[s->n_carries + i] = build_reshape(g, s->xs[i], t->rank, t->dims);
+    }
+    body_lay(g, b, operands, build_splat(g, graph_type_of(g, DT_I64, 0, NULL), 0), map);
+    for (uint32_t i = 0; i < s->n_carries; i++) finals[i] = s->first[i];
+    for (uint32_t i = 0; i < from->entries[ENTRY_MICRO].n; i++) {
+        const Root *r = &from->entries[ENTRY_MICRO].roots[i];
+        uint32_t at = (uint32_t)strtoul(r->name + 1, NULL, 10);
+        Type t = *graph_type_at(g, map[r->value]);
+        memmove(t.dims + 1, t.dims, (MAX_RANK - 1) * sizeof *t.dims);
+        t.dims[0] = 1;
+        if (r->is_update)
+            finals[at] = map[r->value];
+        else
+            stacks[at] = build_reshape(g, map[r->value], t.rank + 1u, t.dims);
+    }
+}
+
+/* No step leaves the carries as they were, and empty stacks. */
+static void build_none(Graph *g, const ScanSpec *s, Value *finals, Value *stacks) {
+    for (uint32_t i = 0; i < s->n_carries; i++) finals[i] = s->first[i];
+    for (uint32_t i = 0; i < s->n_ys; i++) {
+        Type t = *graph_type_at(g, s->ys[i]);
+        memmove(t.dims + 1, t.dims, (MAX_RANK - 1) * sizeof *t.dims);
+        t.rank++;
+        t.dims[0] = 0;
+        stacks[i] = build_splat(g, graph_type(g, t), 0);
+    }
+}
+
+bool scan_build(Graph *g, const ScanSpec *s, Value *finals, Value *stacks) {
+    if (!is_complete(s)) return false;
+    for (uint32_t i = 0; i < s->n_ys; i++)
+        if (graph_type_at(g, s->ys[i])->rank == MAX_RANK) return false;
+    if (s->trips == 0) {
+        build_none(g, s, finals, stacks);
+        return true;
+    }
+    Arena *scratch = arena_new();
+    Lift l = {.from = g, .to = graph_new(s->name), .scratch = scratch};
+    l.inside = arena_alloc(scratch, g->n_nodes * sizeof *l.inside);
+    l.map = arena_alloc(scratch, g->n_nodes * sizeof *l.map);
+    uint32_t body = lift_body(g, s, &l), n = 0;
+    Value *operands = arena_alloc(scratch, (s->n_carries + s->n_scanned + l.n_invariants + 1u) *
+                                               sizeof *operands);
+    for (uint32_t i = 0; i < s->n_carries; i++) operands[n++] = s->first[i];
+    for (uint32_t i = 0; i < s->n_scanned; i++) operands[n++] = s->xs[i];
+    for (uint32_t i = 0; i < l.n_invariants; i++) operands[n++] = l.invariants[i];
+    if (s->trips == 1)
+        build_once(g, s, graph_body(g, body), operands, finals, stacks);
+    else
+        build_loop(g, s, body, operands, finals, stacks);
+    arena_free(scratch);
+    return true;
 }
