@@ -39,6 +39,7 @@ typedef struct Factors {
     double wanted, found;
     Number coarse; /* the one constant of few bits; value 0: none */
     bool is_divisor;
+    Value product;
 } Factors;
 typedef struct Goal {
     uint32_t term;
@@ -254,8 +255,20 @@ static bool solve_apart(Matcher *m, const Factors *f, Value v, const Goal *rest)
     return solve_factors(m, &left, rest);
 }
 
+/* The constant as the one edge that does not match. */
+static bool solve_other_constant(Matcher *m, const Factors *f, const Goal *rest) {
+    if (!m->miss || m->has_missed) return false;
+    m->has_missed = true;
+    const char *wanted = arena_printf(m->g->arena, "the constant %g", f->wanted);
+    *m->miss = (RuleMiss){f->product, f->product, 0, 0, wanted};
+    if (solve(m, rest)) return true;
+    m->has_missed = false;
+    return false;
+}
+
 static bool solve_factors(Matcher *m, const Factors *f, const Goal *rest) {
-    if (!f->n_values) return !f->n_terms && constants_fit(f) && solve(m, rest);
+    if (!f->n_values && f->n_terms) return false;
+    if (!f->n_values) return constants_fit(f) ? solve(m, rest) : solve_other_constant(m, f, rest);
     Factors left = *f;
     Value v = left.values[--left.n_values];
     Number n;
@@ -265,7 +278,7 @@ static bool solve_factors(Matcher *m, const Factors *f, const Goal *rest) {
 }
 
 static bool solve_product(Matcher *m, const Term *form, Value v, const Goal *rest) {
-    Factors f = {.values = {v}, .n_values = 1, .wanted = 1, .found = 1};
+    Factors f = {.values = {v}, .n_values = 1, .wanted = 1, .found = 1, .product = v};
     OpCode op = graph_op(m->g, v);
     if (op != OP_mul && op != OP_div && op != OP_neg) return false;
     for (uint32_t child = form->first; child; child = m->rule->terms[child].next) {
@@ -334,7 +347,8 @@ static bool solve_goal(Matcher *m, const Goal *goal) {
 
 static uint32_t count_ops(const Rule *rule, uint32_t term) {
     TermKind kind = rule->terms[term].kind;
-    uint32_t n = kind == TERM_OP || kind == TERM_MEAN || kind == TERM_SQUARE;
+    uint32_t n =
+        kind == TERM_OP || kind == TERM_MEAN || kind == TERM_SQUARE || kind == TERM_PRODUCT;
     for (uint32_t c = rule->terms[term].first; c; c = rule->terms[c].next) n += count_ops(rule, c);
     return n;
 }
@@ -419,6 +433,6 @@ bool rule_nearly(const Graph *g, const char *pattern, Value v, RuleMiss *miss) {
         return false;
     Goal goal = {.term = rule.root, .v = v};
     if (count_ops(&rule, rule.root) < 4 || !solve(&m, &goal) || !m.has_missed) return false;
-    miss->wanted = term_text(g, pattern, &rule.terms[miss->term]);
+    if (miss->term) miss->wanted = term_text(g, pattern, &rule.terms[miss->term]);
     return true;
 }

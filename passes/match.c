@@ -129,12 +129,17 @@ static const char *place(PassContext *ctx, Value v) {
 static void note_near_miss(PassContext *ctx, const MatchRow *row, Value v) {
     RuleMiss miss;
     const Graph *g = ctx->g;
+    const char *macro = op_info[row->macro].name;
+    LocId at = graph_node(g, v)->loc;
     if (!rule_nearly(g, row->pattern, v, &miss)) return;
-    const char *wanted = miss.bound ? place(ctx, miss.bound) : miss.wanted;
-    match_note(ctx, op_info[row->macro].name, graph_node(g, v)->loc,
-               "its %s reads a %s where the pattern wants %s", op_info[graph_op(g, miss.user)].name,
-               op_info[graph_op(g, miss.value)].name,
-               miss.bound ? arena_printf(ctx->arena, "%s again", wanted) : wanted);
+    if (miss.user == miss.value)
+        match_note(ctx, macro, at, "%s has not %s", place(ctx, miss.user), miss.wanted);
+    else if (miss.bound)
+        match_note(ctx, macro, at, "%s reads %s where %s is wanted", place(ctx, miss.user),
+                   place(ctx, miss.value), place(ctx, miss.bound));
+    else
+        match_note(ctx, macro, at, "%s reads %s where %s is wanted", place(ctx, miss.user),
+                   place(ctx, miss.value), miss.wanted);
 }
 
 static void note_near_misses(const Match *m) {

@@ -12,8 +12,19 @@ static void print_place(const Graph *g, LocId at) {
     if (l->scope && *l->scope) printf(" in %s", l->scope);
 }
 
+/* Layers of a model differ in the numbers of their names. */
+static bool same_but_numbers(const char *a, const char *b) {
+    static const char digits[] = "0123456789";
+    for (;; a++, b++) {
+        a += strspn(a, digits);
+        b += strspn(b, digits);
+        if (*a != *b) return false;
+        if (!*a) return true;
+    }
+}
+
 static bool is_same_miss(const MatchNote *a, const MatchNote *b) {
-    return !strcmp(a->macro, b->macro) && !strcmp(a->why, b->why);
+    return !strcmp(a->macro, b->macro) && same_but_numbers(a->why, b->why);
 }
 
 /* One line per cause: layers of a model repeat. */

@@ -137,6 +137,66 @@ Test(rule, fields_bind_and_must_agree) {
     check_free(c);
 }
 
+Test(rule, a_product_matches_in_any_order_and_association) {
+    Check *c = check_new(1);
+    RuleBind binds[8];
+    uint32_t n;
+    Value a = check_input(c, DT_F32, 2, dims, 0, 1), b = check_input(c, DT_F32, 2, dims, 0, 1);
+    const char *pattern = "(product (exp x) x 0.5)",
+               *same[] = {"(mul 0.5 (mul a (exp a)))", "(mul (mul a 0.5) (exp a))",
+                          "(div (mul (exp a) a) 2)", "(mul (mul a 2) (div (exp a) 4))",
+                          "(neg (mul -0.5 (mul a (exp a))))"};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        cr_assert(matches(c, pattern, build(c, same[i], a, b), binds, &n), "%s", same[i]);
+        cr_assert(n == 1 && bound(binds, n, "x") == a);
+    }
+    const char *other[] = {"(mul a (exp a))", "(mul 0.5 (mul b (exp a)))", "(mul 0.5 (exp a))",
+                           "(mul (mul 0.5 a) (mul a (exp a)))", "(div 0.5 (mul a (exp a)))"};
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        cr_assert(!matches(c, pattern, build(c, other[i], a, b), binds, &n), "%s", other[i]);
+    Value p = build(c, "(mul a b)", a, b);
+    cr_assert(matches(c, pattern, build(c, "(mul (mul 0.5 a) (exp a))", p, b), binds, &n));
+    cr_assert(bound(binds, n, "x") == p, "a factor may be a product itself");
+    check_free(c);
+}
+
+Test(rule, numbers_of_few_bits_match_what_rounds_to_them) {
+    Check *c = check_new(1);
+    RuleBind binds[8];
+    uint32_t n;
+    Value a = check_input(c, DT_BF16, 2, dims, 0, 1);
+    Value v = build(c, "(mul a 1.702)", a, 0);
+    cr_assert(matches(c, "(mul x 1.702)", v, binds, &n));
+    cr_assert(matches(c, "(product x 1.702)", v, binds, &n));
+    cr_assert(!matches(c, "(mul x 1.75)", v, binds, &n));
+    cr_assert(!matches(c, "(product x 1.75)", v, binds, &n));
+    cr_assert(matches(c, "(product x 3.404)", build(c, "(mul (mul a 2) 1.702)", a, 0), binds, &n));
+    cr_assert(matches(c, "(product x 0.587544)", build(c, "(div a 1.702)", a, 0), binds, &n));
+    check_free(c);
+}
+
+Test(rule, a_pattern_that_fails_at_one_edge_names_it) {
+    Check *c = check_new(1);
+    RuleMiss miss;
+    const char *pattern = "(mul x (recip (sqrt (add (square x) 1))))";
+    Value a = check_floats(c, 2, dims), b = check_floats(c, 2, dims);
+    Value v = build(c, "(mul a (recip (sqrt (add (mul b b) 1))))", a, b);
+    cr_assert(rule_nearly(c->g, pattern, v, &miss));
+    cr_assert(miss.bound && miss.value != miss.bound);
+    v = build(c, "(mul a (recip (sqrt (add (mul a a) 2))))", a, b);
+    cr_assert(rule_nearly(c->g, pattern, v, &miss));
+    cr_assert_str_eq(miss.wanted, "1");
+    v = build(c, "(mul a (recip (sqrt (add (exp a) 1))))", a, b);
+    cr_assert(rule_nearly(c->g, pattern, v, &miss));
+    cr_assert_str_eq(miss.wanted, "(square x)");
+    cr_assert(!rule_nearly(c->g, pattern,
+                           build(c, "(mul a (recip (sqrt (add (mul a a) 1))))", a, b), &miss),
+              "it matches");
+    cr_assert(!rule_nearly(c->g, pattern, build(c, "(mul a (recip b))", a, b), &miss),
+              "too little of it is there");
+    check_free(c);
+}
+
 Test(rule, every_expansion_of_a_macro_matches_itself) {
     for (int op = 1; op < N_OPS; op++) {
         Check *c = check_new(1);
