@@ -132,3 +132,48 @@ void import_scatter_nd(ImportNode *n) {
     Value idx = index_tuples(n, n->in[1], 0);
     n->out[0] = with_batch(n, OP_scatter_nd, (Value[]){n->in[0], idx, n->in[2]}, 3, 0, mode);
 }
+
+/* The present lengths of a cache grow by what is written: update[.., u, ..] goes to
+ * write_indices[b] + u along the axis, or round its end. */
+void import_tensor_scatter(ImportNode *n) {
+    Type t = *node_type(n, n->in[0]), u = *node_type(n, n->in[1]);
+    int64_t axis, first[MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
+    if (!node_axis(n, node_int(n, "axis", -2), t.rank, &axis)) return;
+    bool is_circular = !strcmp(node_string(n, "mode", "linear"), "circular");
+    if (u.rank != t.rank || u.dims[axis] > t.dims[axis] || axis == 0) {
+        node_fail_shapes(n, "an update of %s for a cache of %s", type_text(n->g, &u),
+                         type_text(n->g, &t));
+        return;
+    }
+    u.dtype = DT_I64;
+    first[0] = t.dims[0];
+    Value from = node_in(n, 2)
+                     ? build_reshape(n->g, build_cast(n->g, n->in[2], DT_I64), t.rank, first)
+                     : node_number(n, DT_I64, 0);
+    RuleBind binds[] = {{"i", build_iota(n->g, graph_type(n->g, u), axis)},
+                        {"f", from},
+                        {"e", node_number(n, DT_I64, (double)t.dims[axis])}};
+    Value at = node_rule(n, is_circular ? "(irem (add i f) e)" : "(add i f)", binds, 3);
+    n->out[0] = with_axis(n, OP_put, (Value[]){n->in[0], at, n->in[1]}, 3, axis, SCATTER_SET);
+}
+
+/* The first lengths[b] steps of each sequence backwards, the others as they are. */
+void import_reverse_sequence(ImportNode *n) {
+    Type t = *node_type(n, n->in[0]), l = *node_type(n, n->in[1]);
+    int64_t time, batch, dims[MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
+    if (!node_axis(n, node_int(n, "time_axis", 0), t.rank, &time) ||
+        !node_axis(n, node_int(n, "batch_axis", 1), t.rank, &batch))
+        return;
+    if (time == batch || l.rank != 1 || l.dims[0] != t.dims[batch]) {
+        node_fail_shapes(n, "lengths of %s for %s", type_text(n->g, &l), type_text(n->g, &t));
+        return;
+    }
+    dims[batch] = l.dims[0];
+    Type places = t;
+    places.dtype = DT_I64;
+    RuleBind binds[] = {
+        {"i", build_iota(n->g, graph_type(n->g, places), time)},
+        {"l", build_reshape(n->g, build_cast(n->g, n->in[1], DT_I64), t.rank, dims)}};
+    Value from = node_rule(n, "(where (lt i l) (sub (sub l 1) i) i)", binds, 2);
+    n->out[0] = with_axis(n, OP_take, (Value[]){n->in[0], from}, 2, time, -1);
+}

@@ -127,24 +127,50 @@ static void import_arg(ImportNode *n, OpCode op) {
 void import_arg_max(ImportNode *n) { import_arg(n, OP_argmax); }
 void import_arg_min(ImportNode *n) { import_arg(n, OP_argmin); }
 
-/* ---------------------------------------------------------------- CumSum */
+/* ---------------------------------------------------------------- CumSum, CumProd */
 
-/* A running sum is the sum of windows that end at each element: low padding of extent - 1 zeros, or
- * of extent where exclusive. */
-static Value running_sum(ImportNode *n, Value v, bool is_exclusive) {
-    Type t = *node_type(n, v);
-    int64_t extent = t.dims[t.rank - 1], one = 1, low = extent - 1 + is_exclusive,
-            high = -(int64_t)is_exclusive;
-    int64_t rows = extent ? type_elems(&t) / extent : 0, axis = 2;
-    v = build_reshape(n->g, v, 2, (int64_t[]){rows, extent});
-    AttrField fields[] = {attr_ints(A_KERNEL, &extent, 1), attr_ints(A_STRIDES, &one, 1),
-                          attr_ints(A_DILATIONS, &one, 1), attr_ints(A_LOW, &low, 1),
-                          attr_ints(A_HIGH, &high, 1),     attr_float(A_VALUE, 0)};
-    Value windows = graph_emit(n->g, OP_window, &v, 1, graph_attr(n->g, fields, 6), 0);
-    return build_reshape(n->g, build_reduce(n->g, OP_sum, windows, &axis, 1), t.rank, t.dims);
+enum { MAX_WINDOWED = 256 };
+
+/* Elements moved `by` places to the end of the axis 1 of [rows, extent], `fill` before them. */
+static Value moved(ImportNode *n, Value v, int64_t by, double fill) {
+    const int64_t low[2] = {0, by}, high[2] = {0, -by};
+    return build_pad(n->g, v, low, high, NULL, fill);
 }
 
-void import_cum_sum(ImportNode *n) {
+/* log2(extent) passes: after each an element holds twice as many as before (Hillis and Steele,
+ * "Data parallel algorithms", 1986). */
+static Value by_doubling(ImportNode *n, Value v, OpCode op, double fill, bool is_exclusive) {
+    int64_t extent = node_type(n, v)->dims[1];
+    if (is_exclusive) v = moved(n, v, 1, fill);
+    for (int64_t by = 1; v && by < extent; by *= 2)
+        v = build_binary(n->g, op, v, moved(n, v, by, fill));
+    return v;
+}
+
+/* The sum of the window that ends at each element: low padding of extent - 1 zeros, or of extent
+ * where exclusive. */
+static Value by_windows(ImportNode *n, Value v, OpCode op, double fill, bool is_exclusive) {
+    int64_t extent = node_type(n, v)->dims[1], one = 1, low = extent - 1 + is_exclusive,
+            high = -(int64_t)is_exclusive, axis = 2;
+    AttrField fields[] = {attr_ints(A_KERNEL, &extent, 1), attr_ints(A_STRIDES, &one, 1),
+                          attr_ints(A_DILATIONS, &one, 1), attr_ints(A_LOW, &low, 1),
+                          attr_ints(A_HIGH, &high, 1),     attr_float(A_VALUE, fill)};
+    Value windows = graph_emit(n->g, OP_window, &v, 1, graph_attr(n->g, fields, 6), 0);
+    return build_reduce(n->g, op, windows, &axis, 1);
+}
+
+static Value running(ImportNode *n, Value v, OpCode reduce, bool is_exclusive) {
+    Type t = *node_type(n, v);
+    int64_t extent = t.dims[t.rank - 1];
+    double fill = reduce == OP_prod ? 1 : 0;
+    v = build_reshape(n->g, v, 2, (int64_t[]){type_elems(&t) / extent, extent});
+    v = extent <= MAX_WINDOWED
+            ? by_windows(n, v, reduce, fill, is_exclusive)
+            : by_doubling(n, v, reduce == OP_prod ? OP_mul : OP_add, fill, is_exclusive);
+    return build_reshape(n->g, v, t.rank, t.dims);
+}
+
+static void import_running(ImportNode *n, OpCode reduce) {
     const int64_t *list;
     uint32_t count;
     int64_t axis, perm[MAX_RANK];
@@ -159,7 +185,10 @@ void import_cum_sum(ImportNode *n) {
         perm[i] = i == axis ? t.rank - 1 : i == t.rank - 1 ? axis : i;
     bool is_reverse = node_int(n, "reverse", 0) != 0;
     Value v = is_reverse ? reversed(n, n->in[0], axis) : n->in[0];
-    v = running_sum(n, build_transpose(n->g, v, perm), node_int(n, "exclusive", 0) != 0);
+    v = running(n, build_transpose(n->g, v, perm), reduce, node_int(n, "exclusive", 0) != 0);
     v = v ? build_transpose(n->g, v, perm) : 0;
     n->out[0] = v && is_reverse ? reversed(n, v, axis) : v;
 }
+
+void import_cum_sum(ImportNode *n) { import_running(n, OP_sum); }
+void import_cum_prod(ImportNode *n) { import_running(n, OP_prod); }

@@ -1,6 +1,8 @@
-/* ops_sequence.c - sequences of tensors of known length: SplitToSequence, SequenceConstruct,
- * SequenceAt, ConcatFromSequence, SequenceLength. A sequence is a list of Values that import.c's
- * values refer to; no node of the IR holds one. */
+/* ops_sequence.c - sequences of tensors of known length: SplitToSequence, SequenceEmpty,
+ * SequenceConstruct, SequenceInsert, SequenceErase, SequenceAt, SequenceLength, ConcatFromSequence;
+ * and optionals: Optional, OptionalHasElement, OptionalGetElement. A sequence is a list of Values
+ * that import.c's values refer to; no node of the IR holds one. An optional that holds something is
+ * that value; an empty one is a sequence of no length at all. */
 #include "context.h"
 
 static Value sequence_new(ImportNode *n, const Value *items, uint32_t count) {
@@ -18,6 +20,7 @@ static const Sequence *sequence_at(ImportNode *n, uint32_t input) {
     return NULL;
 }
 
+void import_sequence_empty(ImportNode *n) { n->out[0] = sequence_new(n, NULL, 0); }
 void import_sequence_construct(ImportNode *n) { n->out[0] = sequence_new(n, n->in, n->n_in); }
 
 /* Parts of one size (a scalar; 1 where absent, and then keepdims=0 drops the axis), or of listed
@@ -59,6 +62,63 @@ void import_sequence_at(ImportNode *n) {
         node_fail_shapes(n, "position %lld in a sequence of %u", (long long)i, s->n);
     else
         n->out[0] = s->items[i];
+}
+
+/* Where to insert (0 to n) or what to erase (0 to n - 1); the end where the input is omitted. */
+static bool position(ImportNode *n, uint32_t input, int64_t places, int64_t length, int64_t *at) {
+    const int64_t *list;
+    uint32_t count;
+    *at = places - 1;
+    if (!node_in(n, input)) return places > 0;
+    if (!node_ints_at(n, input, &list, &count)) return false;
+    *at = count ? list[0] + (list[0] < 0 ? length : 0) : -1;
+    if (*at >= 0 && *at < places) return true;
+    node_fail_shapes(n, "position %lld in a sequence of %lld", (long long)(count ? list[0] : 0),
+                     (long long)length);
+    return false;
+}
+
+void import_sequence_insert(ImportNode *n) {
+    const Sequence *s = sequence_at(n, 0);
+    int64_t at;
+    if (!s || !position(n, 2, (int64_t)s->n + 1, s->n, &at)) return;
+    Value *items = arena_alloc(n->arena, (s->n + 1u) * sizeof *items);
+    for (int64_t i = 0; i <= s->n; i++) items[i] = i == at ? n->in[1] : s->items[i - (i > at)];
+    n->out[0] = sequence_new(n, items, s->n + 1);
+}
+
+void import_sequence_erase(ImportNode *n) {
+    const Sequence *s = sequence_at(n, 0);
+    int64_t at;
+    if (!s || !position(n, 1, s->n, s->n, &at)) return;
+    Value *items = arena_alloc(n->arena, (s->n + 1u) * sizeof *items);
+    for (int64_t i = 0; i + 1 < s->n; i++) items[i] = s->items[i + (i >= at)];
+    n->out[0] = sequence_new(n, items, s->n - 1);
+}
+
+/* ---------------------------------------------------------------- optionals */
+
+static const uint32_t nothing = UINT32_MAX; /* the length of an empty optional */
+
+void import_optional(ImportNode *n) {
+    n->out[0] = node_in(n, 0) ? n->in[0] : sequence_new(n, NULL, nothing);
+}
+
+static bool has_element(const ImportNode *n) {
+    Value v = node_in(n, 0);
+    return v && !(v & SEQUENCE_BIT && n->im->sequences[v & ~SEQUENCE_BIT].n == nothing);
+}
+
+void import_optional_has_element(ImportNode *n) {
+    uint8_t truth = has_element(n);
+    n->out[0] = build_const(n->g, graph_type_of(n->g, DT_BOOL, 0, NULL), &truth);
+}
+
+void import_optional_get_element(ImportNode *n) {
+    if (has_element(n))
+        n->out[0] = n->in[0];
+    else
+        node_fail_shapes(n, "this optional is empty");
 }
 
 void import_sequence_length(ImportNode *n) {
