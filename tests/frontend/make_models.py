@@ -212,7 +212,37 @@ def padding():
              producer=producer)
 
 
+def geometry():
+    """what geometric operators refuse, and wide ones whose plan must stay small (geometry.onnx itself: tests/gradients/torch_geometry.py)"""
+    def constant(name, value):
+        return node("Constant", [], [name], value=raw(name, value))
+    image, boxes = info("x", [1, 2, 7, 7]), info("boxes", [3, 4])
+    save("geometry_refused",
+         [constant("length", np.array(0)), constant("step", np.array(4)), constant("frame", np.array(90)), constant("which", np.zeros(3, np.int64)),
+          constant("small", np.array([1, 2, -1, 3])),
+          node("GridSample", ["x", "grid"], ["a"], mode="quintic"), node("GridSample", ["x", "grid"], ["b"], padding_mode="mirror"),
+          node("GridSample", ["x", "boxes"], ["c"]), node("Det", ["x"], ["d"]), node("Det", ["boxes"], ["e"]),
+          node("RoiAlign", ["x", "boxes", "which"], ["f"], mode="max"), node("RoiAlign", ["x", "boxes", "which"], ["g"], mode="median"),
+          node("MaxRoiPool", ["x", "boxes"], ["h"], pooled_shape=[2, 2]), node("DFT", ["grid", "length"], ["i"]), node("DFT", ["x"], ["j"]),
+          node("STFT", ["signal", "step", "", "frame"], ["k"]), node("Resize", ["x", "", "", "small"], ["l"]),
+          node("Resize", ["x", "", "", "small"], ["m"], keep_aspect_ratio_policy="crop"), node("DepthToSpace", ["x"], ["n"], blocksize=3),
+          node("MaxUnpool", ["x", "which"], ["o"], kernel_shape=[2, 2]), node("CenterCropPad", ["x", "small"], ["p"]),
+          node("DeformConv", ["x", "x", "x"], ["q"]), node("Col2Im", ["signal", "frame", "frame"], ["r"])],
+         [image, boxes, info("grid", [1, 3, 3, 2]), info("signal", [1, 50, 1])], [info(c, None) for c in "abcdefghijklmnopqr"], opset=20)
+    window = dict(kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    save("geometry_wide",
+         [constant("double", np.array([1, 1, 8192, 8192])), constant("around", np.array([0, 0, 9, 9, 0, 0, 9, 9])), constant("step", np.array(160)),
+          constant("frame", np.array(400)), constant("sizes", np.array([1, 1, 2048, 2048])), constant("long", np.array(1 << 20)),
+          node("MaxPool", ["x"], ["a", "places"], **window), node("AveragePool", ["x"], ["b"], **window), node("LpPool", ["x"], ["c"], **window),
+          node("Resize", ["x", "", "", "double"], ["d"], mode="linear"), node("Pad", ["x", "around"], ["e"], mode="reflect"),
+          node("AffineGrid", ["theta", "sizes"], ["grid"]), node("GridSample", ["x", "grid"], ["f"]),
+          node("DFT", ["audio"], ["g"]), node("HannWindow", ["frame"], ["hann"]), node("STFT", ["audio", "step", "hann"], ["h"]),
+          node("BlackmanWindow", ["long"], ["i"])],
+         [info("x", [1, 1, 4096, 4096]), info("theta", [1, 2, 3]), info("audio", [1, 160000, 1])],
+         [info(c, None) for c in "abcdefghi"] + [info("places", None, INT64)], opset=20)
+
+
 if __name__ == "__main__":
     os.makedirs(FOLDER, exist_ok=True)
-    for make in (tiny, external_files, obstacles, fold, versions, inlining, training, statistics, inference_norm, faults, inputs, exporters, lifted, padding):
+    for make in (tiny, external_files, obstacles, fold, versions, inlining, training, statistics, inference_norm, faults, inputs, exporters, lifted, padding, geometry):
         make()

@@ -2,11 +2,15 @@
 """Gradients of geometric and signal operators beside PyTorch's autograd in float64.
 
     torch_geometry.py --trainc PATH [--only GLOB] [--device cpu] [--keep DIR]
+    torch_geometry.py --write FILE.onnx
 
 Every case is one ONNX node, a PyTorch function that computes the same, and inputs, some of which train; many lie on kinks and
 ties on purpose. All cases are one model whose output is the sum of all results under fixed random weights, so that one compilation
 checks them all: trainc --loss output, trainc run --save-grads. A gradient agrees where no element is off by more than 1e-5 of the
-largest. Needs numpy, onnx and torch. Not run by ctest.
+largest.
+--write makes the file that tests/frontend/ops_geometry.c reads: the small cases, with PyTorch's gradients as outputs NAME.grad, and
+results at odd numbers (infinities, NaN, least integers) beside outputs NAME.want.
+Needs numpy, onnx and torch. Not run by ctest.
 """
 import argparse, fnmatch, json, subprocess, sys, tempfile
 from pathlib import Path
@@ -326,6 +330,81 @@ def build(cases):
     return models, expected
 
 
+def odd_values():
+    """(node, {constant: array}, [what its outputs are])"""
+    out = []
+
+    def value(name, op, arrays, wants, **attributes):
+        arrays = [a.copy() for a in arrays]
+        names = [f"{name}.{i}" for i in range(len(arrays))]
+        node = helper.make_node(op, names, [f"{name}.y{i}" for i in range(len(wants))], name=name, **attributes)
+        out.append((node, dict(zip(names, arrays)), wants))
+
+    def pooled(x, *sizes, **more):
+        """Values, and places in the flattened tensor."""
+        y, at = F.max_pool2d(torch.tensor(x.astype(np.float64)), *sizes, return_indices=True, **more)
+        plane = x.shape[2] * x.shape[3]
+        return [y.numpy().astype(x.dtype), (at + plane * torch.arange(len(y[0])).reshape(1, -1, 1, 1)).numpy()]
+
+    x = numbers(1, 2, 5, 6)
+    x[0, 0, :3, :3] = -np.inf                      # whole windows equal their padding
+    value("pool_infinite", "MaxPool", [x], pooled(x, 3, 2, 1), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    value("pool_dilated", "MaxPool", [x], pooled(x, 2, 1, 1, dilation=3), kernel_shape=[2, 2], dilations=[3, 3], pads=[1, 1, 1, 1])
+    for dtype, least in ((np.uint8, 0), (np.int8, -128)):
+        x = np.where(random.random((1, 2, 5, 6)) < 0.6, least, 3).astype(dtype)
+        value(f"pool_{np.dtype(dtype).name}", "MaxPool", [x], pooled(x, 3, 2, 1),
+              kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    x = ties(1, 1, 4, 4)
+    y, at = pooled(x, 2, 2)
+    value("pool_columns", "MaxPool", [x], [y, at % 4 * 4 + at // 4], kernel_shape=[2, 2], strides=[2, 2], storage_order=1)
+    grid = random.uniform(-1.5, 1.5, (1, 3, 3, 2)).astype(np.float32)
+    grid[0, 0] = [[np.nan, 0], [np.inf, 0.5], [1e30, -np.inf]]
+    x = numbers(1, 2, 4, 4)
+    for padding in ("zeros", "border"):
+        want = F.grid_sample(torch.tensor(x).double(), torch.tensor(grid).double(), "nearest", padding, False)
+        value(f"grid_odd_{padding}", "GridSample", [x, grid], [want.numpy().astype(np.float32)],
+              mode="nearest", padding_mode=padding)
+    x[0, 0, 0, 0] = np.inf
+    inner = np.array([[[[2.5, 2.5], [0.1, 0.3], [-2, 1.5]]]], np.float32)
+    want = F.grid_sample(torch.tensor(x).double(), torch.tensor(inner).double(), "bilinear", "zeros", False)
+    value("grid_infinite_pixel", "GridSample", [x, inner], [want.numpy().astype(np.float32)])
+    whole = random.integers(-9, 9, (1, 1, 4, 4))
+    want = F.grid_sample(torch.tensor(whole).double(), torch.tensor(inner).double(), "nearest", "border", True).numpy()
+    value("grid_integers", "GridSample", [whole, inner.astype(np.float16)], [want.astype(np.int64)],
+          mode="nearest", padding_mode="border", align_corners=1)
+    value("grid_bool", "GridSample", [whole > 0, inner],
+          [F.grid_sample(torch.tensor(whole > 0).double(), torch.tensor(inner).double(), "nearest", "border", True).numpy() > 0],
+          mode="nearest", padding_mode="border", align_corners=1)
+    value("resize_integers", "Resize", [whole, np.array([], np.float32), np.array([], np.float32), np.array([1, 1, 6, 7])],
+          [F.interpolate(torch.tensor(whole).double(), (6, 7), mode="nearest").numpy().astype(np.int64)],
+          mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    one = np.array([[1, 2], [2, 4]], np.float32)   # singular
+    value("det_singular", "Det", [one], [np.array(0, np.float32)])
+    return out
+
+
+def write(path):
+    """The small cases of the newest opset in one file, for the interpreter."""
+    small = [c for c in CASES if c[4] == 23 and sum(v.size for v in c[2] if isinstance(v, np.ndarray)) <= 200]
+    models, expected = build(small)
+    model = models[23]
+    for name, gradient in expected.items():
+        value = numpy_helper.from_array(gradient.astype(np.float32), f"{name}.grad")
+        model.graph.node.append(helper.make_node("Constant", [], [f"{name}.grad"], value=value))
+        model.graph.output.append(helper.make_tensor_value_info(f"{name}.grad", TensorProto.FLOAT, gradient.shape))
+    for node, constants, wants in odd_values():
+        for name, array in constants.items():
+            model.graph.node.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array)))
+        model.graph.node.append(node)
+        for name, want in zip(node.output, wants):
+            value = numpy_helper.from_array(want)
+            model.graph.node.append(helper.make_node("Constant", [], [f"{name}.want"], value=value))
+            for output in (name, f"{name}.want"):
+                model.graph.output.append(helper.make_tensor_value_info(output, value.data_type, want.shape))
+    onnx.save(model, path)
+    print(f"{len(small)} cases, {len(expected)} gradients, {Path(path).stat().st_size} bytes")
+
+
 def read_safetensors(path):
     data = Path(path).read_bytes()
     size = int.from_bytes(data[:8], "little")
@@ -352,13 +431,16 @@ def gradients(model, trainc, device, folder):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--trainc", required=True)
+    p.add_argument("--trainc")
+    p.add_argument("--write")
     p.add_argument("--only", default="*")
     p.add_argument("--device", default="cpu")
     p.add_argument("--keep")
     a = p.parse_args()
     for add in (grid_cases, roi_cases, pool_cases, conv_cases, resize_cases, signal_cases):
         add()
+    if a.write:
+        return write(a.write)
     models, expected = build([c for c in CASES if fnmatch.fnmatch(c[0], a.only)])
     passed = failed = 0
     with tempfile.TemporaryDirectory() as temp:
