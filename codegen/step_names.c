@@ -32,7 +32,7 @@ static void print_holder(Text *out, const State *s, const Holder *h, uint32_t ro
     text_printf(out, ", ");
     step_string(out, h->from);
     text_printf(out, ", ");
-    step_string(out, s->name);
+    step_string(out, h->is_original ? NULL : s->name);
     text_printf(out, ", %d, %u, {", h->is_transposed, h->type.rank);
     for (uint32_t d = 0; d < MAX_RANK; d++)
         text_printf(out, "%s%lld", d ? ", " : "", (long long)h->type.dims[d]);

@@ -28,6 +28,30 @@ typedef struct Scope {
     int depth;
 } Scope;
 
+/* How a value of the graph is made of the parameter that it shows. */
+typedef enum Layout {
+    LAYOUT_KEPT,
+    LAYOUT_TRANSPOSED, /* [c, r] shows [r, c] */
+    LAYOUT_RESHAPED    /* [C, 1, 1] shows [C] */
+} Layout;
+/* What the file or the code says about an initializer. */
+typedef enum Mark { MARK_NONE, MARK_PARAM, MARK_BUFFER, MARK_STATISTIC, MARK_LIFTED } Mark;
+
+/* A value that an initializer holds, or held before it was split among its readers. */
+typedef struct Shown {
+    const char *value; /* the initializer's name, or a new one that its readers are given */
+    const char *name;  /* the parameter's; NULL: a constant that the exporter found equal to one */
+    uint32_t initializer;
+    Layout layout;
+    Mark mark;
+    bool is_split, is_named; /* is_named: file or metadata say that the name is PyTorch's */
+    const uint32_t *readers; /* is_split: pairs (node, input) */
+    uint32_t n_readers;
+} Shown;
+typedef struct OtherName {
+    const char *name, *of;
+} OtherName;
+
 typedef struct Sequence {
     const Value *items;
     uint32_t n;
@@ -41,6 +65,11 @@ struct Import {
     Model *model;
     NameMap initializers;  /* name -> index + 1 */
     TensorSource *sources; /* of the initializers; type.dtype 0: could not be had */
+    Shown *shown; /* values that show parameters; the first n_initializers are the initializers */
+    uint32_t n_shown, cap_shown;
+    NameMap shown_by_value; /* value name -> index + 1 */
+    OtherName *aliases;     /* of parameters, in PyTorch's state_dict */
+    uint32_t n_aliases, cap_aliases;
     NameMap sets;          /* inputs that --set made constant -> Value */
     bool training;
     Scope *scope;
@@ -63,15 +92,24 @@ struct Import {
 
 /* dims.c: binds every dimension of the inputs, adds the graph's inputs. false after diagnostics. */
 bool dims_bind(Import *);
+/* identity.c: fills Import.shown: which parameter each initializer holds, under which name; gives
+ * readers that mean another one a value of their own. Needs sources. */
+void identity_find(Import *);
+const Shown *shown_find(const Import *, const char *value); /* NULL: no float initializer */
+/* What a shown value is made of: its state, turned as the graph has it, or a constant. */
+Value shown_value(Import *, const Shown *);
+/* The state that shows as `value`; NULL where there is none. */
+State *shown_state(const Import *, const char *value);
 /* params.c: adds a state for every float initializer, with freeze and train rules applied. false
  * after diagnostics. */
 bool params_add(Import *);
-/* lifted.c: marks the initializers that dynamo lifted out of the code, which no mark tells apart. */
-void lifted_mark(Import *, NameMap *marks, uint32_t mark);
+/* lifted.c: is the unmarked initializer a constant that dynamo lifted out of the code? is_known: its
+ * readers take no parameter there. */
+bool lifted_is(Import *, const Shown *, bool is_known, bool is_norm);
 /* statistics.c: running statistics that the export itself has moved start afresh. */
 void statistics_restore(Import *);
-/* The Value of initializer i: its state, or a constant. 0 after a diagnostic. */
-Value params_value(Import *, uint32_t i);
+/* Where the elements of state `name` lie in the state's own layout; NULL where they do not. */
+const TensorSource *state_source(const Import *, const char *name);
 /* A Constant node's float tensor becomes a parameter where --train names its output. */
 bool params_names_constant(const Import *, const char *output);
 Value params_add_constant(Import *, const char *output, const TensorSource *);

@@ -10,6 +10,8 @@ typedef struct InputValue {        /* --set: the input is a constant from now on
     const double *numbers; uint32_t n_numbers; /* one fills the input, else row-major elements; a list binds an unbound extent of a vector */
     const void *data; Type type;   /* instead of numbers: elements of that type, which binds the input's unbound dimensions */
 } InputValue;
+typedef struct TieRule { const char *a, *b; } TieRule;         /* --tie A=B: b is a; names of parameters, or the graph's */
+typedef struct RenameRule { const char *from, *to; bool is_transposed; } RenameRule; /* --rename; is_transposed: and turned */
 typedef struct ImportOptions {
     const char *path;
     const DimBinding *dims; uint32_t n_dims;
@@ -20,6 +22,9 @@ typedef struct ImportOptions {
     int64_t micro_batch;           /* samples the graph is built for; 0: batch */
     bool batchnorm_train;
     int bn_variance;               /* 0: unbiased where PyTorch made the model; 1: unbiased (pytorch), 2: population (onnx) */
+    const TieRule *ties; uint32_t n_ties;
+    bool tie_none;                 /* --tie none: ties that the exporter broke stay broken */
+    const RenameRule *renames; uint32_t n_renames;
     bool eval_only;                /* trainc eval: only the eval entry; nothing trains */
 } ImportOptions;
 

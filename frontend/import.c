@@ -302,14 +302,13 @@ static bool *live_nodes(Import *im) {
 }
 
 static void define_leaves(Import *im) {
-    const Onnx__GraphProto *graph = im->file->proto->graph;
     im->g->loc = 0;
     for (uint32_t i = 0; i < im->g->n_inputs; i++)
         scope_define(im, im->g->inputs[i].name, build_input(im->g, im->g->inputs[i].name));
     for (uint32_t i = 0; i < im->sets.cap; i++)
         if (im->sets.names[i]) scope_define(im, im->sets.names[i], im->sets.values[i]);
-    for (uint32_t i = 0; i < graph->n_initializer; i++)
-        scope_define(im, graph->initializer[i]->name, params_value(im, i));
+    for (uint32_t i = 0; i < im->n_shown; i++)
+        scope_define(im, im->shown[i].value, shown_value(im, &im->shown[i]));
 }
 
 static void add_outputs(Import *im, EntryKind entry) {

@@ -16,15 +16,12 @@ static bool row_is_zero(const TensorSource *s, int64_t row, uint64_t row_bytes) 
 }
 
 int64_t node_padding_row(ImportNode *n, Value table) {
-    uint32_t at;
     if (!node_from_pytorch(n) || graph_op(n->g, table) != OP_state ||
         node_type(n, table)->rank != 2)
         return -1;
     const char *name = attr_s(n->g, table, A_NAME);
-    if (!graph_state(n->g, name)->trains ||
-        !names_get(&n->im->initializers, graph_str(n->g, name), &at))
-        return -1;
-    const TensorSource *s = &n->im->sources[at - 1];
+    const TensorSource *s = state_source(n->im, graph_str(n->g, name));
+    if (!graph_state(n->g, name)->trains || !s) return -1;
     const int64_t rows = s->type.dims[0], candidates[] = {0, 1, 2, 3, rows - 1};
     int64_t found = -1;
     uint32_t n_zero = 0;

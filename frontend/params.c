@@ -1,19 +1,20 @@
 /* params.c - which initializers are parameters, and which of those train.
  *
- * Every float initializer becomes a state with its place in a file as source; integers and truth
- * values become constants. A state trains unless the exporter marks it a buffer (dynamo's
- * InputSpec.kind) or lifted it out of the code (lifted.c), BatchNormalization keeps it as a running
- * statistic, or a --freeze rule says so;
- * --freeze and --train apply in order, the later wins. Whether it lies on a path to the loss is for
- * the passes to find. What was lifted, and scalars that an exporter made (val_3, zeros) and that
- * do not train, are constants too: the patterns that the matcher looks for hold numbers there.
+ * Every float initializer shows a parameter (identity.c): the parameter becomes a state under
+ * PyTorch's name and in PyTorch's layout, with the initializer's place in a file as source, and the
+ * graph reads it turned as the file has it. Integers and truth values become constants. A state
+ * trains unless the exporter marks it a buffer (dynamo's InputSpec.kind) or lifted it out of the
+ * code (lifted.c), BatchNormalization keeps it as a running statistic, or a --freeze rule says so;
+ * --freeze and --train apply in order, the later wins, and take every name that the parameter has.
+ * Whether it lies on a path to the loss is for the passes to find. What was lifted, and scalars
+ * that an exporter made (val_3, zeros) and that do not train, are constants too: the patterns that
+ * the matcher looks for hold numbers there.
  */
 #include "context.h"
 #include <fnmatch.h>
 #include <string.h>
 
-static const char kind_key[] = "pkg.torch.export.graph_signature.InputSpec.kind";
-enum { VALUE_INFO_METADATA = 4, MAX_NAMED = 6, MARK_LIFTED = 4, MAX_CONSTANT_ELEMS = 1 << 16 };
+enum { MAX_NAMED = 6, MAX_CONSTANT_ELEMS = 1 << 16 };
 
 /* Names that exporters give to constants which they lift out of the code. */
 static const char *const lifted_globs[] = {
@@ -24,44 +25,26 @@ static bool is_float(const TensorSource *s) { return dtype_info[s->type.dtype].c
 
 static const Onnx__GraphProto *main_graph(const Import *im) { return im->file->proto->graph; }
 
-/* ---------------------------------------------------------------- marks in the file */
-
-typedef struct Marks {
-    NameMap kinds;
-} Marks; /* name -> 1 parameter, 2 buffer, 3 running statistic, 4 lifted constant */
-
-static void marks_read(Import *im, Marks *marks) {
-    bool has_params = false;
-    const Onnx__GraphProto *graph = main_graph(im);
-    size_t total = graph->n_value_info + graph->n_input;
-    for (size_t i = 0; i < total; i++) {
-        const Onnx__ValueInfoProto *v =
-            i < graph->n_value_info ? graph->value_info[i] : graph->input[i - graph->n_value_info];
-        const char *kind = v->base.n_unknown_fields ? metadata_find(im->file->arena, &v->base,
-                                                                    VALUE_INFO_METADATA, kind_key)
-                                                    : NULL;
-        if (!kind || !v->name) continue;
-        names_set(im->arena, &marks->kinds, graph_str(im->g, v->name),
-                  strcmp(kind, "PARAMETER") ? 2 : 1);
-        has_params |= !strcmp(kind, "PARAMETER");
-    }
-    for (size_t i = 0; i < graph->n_node; i++) {
-        const Onnx__NodeProto *node = graph->node[i];
-        bool is_norm = node->op_type && !strcmp(node->op_type, "BatchNormalization");
-        for (size_t k = 3; is_norm && k < node->n_input && k < 5; k++)
-            names_set(im->arena, &marks->kinds, graph_str(im->g, node->input[k]), 3);
-    }
-    if (has_params) lifted_mark(im, &marks->kinds, MARK_LIFTED);
-}
-
 /* ---------------------------------------------------------------- freeze and train */
 
-/* What the rules say about a name; `otherwise` where none matches. Notes which rules matched. */
-static bool rules_apply(const ImportOptions *o, const char *name, bool otherwise,
-                        bool *is_matched) {
+/* Does the glob meet one of the parameter's names: its own, another of the state_dict, the graph's?
+ */
+static bool glob_meets(const Import *im, const char *glob, const char *name) {
+    bool meets = !fnmatch(glob, name, 0);
+    for (uint32_t i = 0; i < im->n_aliases && !meets; i++)
+        meets = im->aliases[i].of == name && !fnmatch(glob, im->aliases[i].name, 0);
+    for (uint32_t i = 0; i < im->n_shown && !meets; i++)
+        meets = im->shown[i].name == name && !im->shown[i].is_split &&
+                !fnmatch(glob, im->shown[i].value, 0);
+    return meets;
+}
+
+/* What the rules say about a parameter; `otherwise` where none matches. Notes which matched. */
+static bool rules_apply(const Import *im, const char *name, bool otherwise, bool *is_matched) {
+    const ImportOptions *o = im->options;
     bool trains = otherwise;
     for (uint32_t i = 0; i < o->n_freezes; i++) {
-        if (fnmatch(o->freezes[i].glob, name, 0)) continue;
+        if (!glob_meets(im, o->freezes[i].glob, name)) continue;
         is_matched[i] = true;
         trains = o->freezes[i].train;
     }
@@ -121,59 +104,150 @@ static void report_trained(Import *im) {
 
 /* ---------------------------------------------------------------- states */
 
-static void state_add(Import *im, const char *name, const TensorSource *s, uint32_t mark,
-                      bool *is_matched) {
-    bool trains = rules_apply(im->options, name, mark < 2, is_matched);
-    State state = {.name = name, .cls = STATE_PARAM, .is_buffer = mark >= 2};
-    state.type = graph_type(im->g, s->type);
+static void transpose_bytes(const TensorSource *s, size_t bytes, uint8_t *to) {
+    size_t rows = (size_t)s->type.dims[0], columns = (size_t)s->type.dims[1];
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < columns; c++)
+            memcpy(to + (c * rows + r) * bytes,
+                   (const uint8_t *)s->data + (r * columns + c) * bytes, bytes);
+}
+
+/* Elements that were decoded into memory are turned there, those of a file when they are loaded. */
+static WeightSource source_of(Import *im, const TensorSource *s, Layout layout) {
+    WeightSource w = {s->file, s->offset, s->bytes, s->file ? NULL : s->data, false};
+    if (layout != LAYOUT_TRANSPOSED) return w;
+    w.is_transposed = s->file != NULL;
+    if (!s->file) {
+        uint8_t *turned = arena_alloc(im->arena, s->bytes + 1);
+        transpose_bytes(s, dtype_info[s->type.dtype].bytes, turned);
+        w.data = turned;
+    }
+    return w;
+}
+
+static Type state_type(const TensorSource *s, Layout layout) {
+    Type t = s->type;
+    switch (layout) {
+    case LAYOUT_KEPT:
+        break;
+    case LAYOUT_TRANSPOSED:
+        t.dims[0] = s->type.dims[1];
+        t.dims[1] = s->type.dims[0];
+        break;
+    case LAYOUT_RESHAPED:
+        t = (Type){.dtype = t.dtype, .rank = 1};
+        t.dims[0] = type_elems(&s->type);
+        break;
+    }
+    return t;
+}
+
+/* Every initializer that holds the parameter; none where it stands there alone, as it is. */
+static void holders_list(Import *im, State *state) {
+    uint32_t n = 0, n_splits = 0;
+    bool is_plain = true;
+    Holder *holders = arena_alloc(im->arena, (im->n_shown + 1) * sizeof *holders);
+    for (uint32_t i = 0; i < im->n_shown; i++) {
+        const Shown *s = &im->shown[i];
+        bool is_original = !s->name && im->shown[s->initializer].name == state->name;
+        if (s->name != state->name && !is_original) continue;
+        const char *from = s->is_split ? im->shown[s->initializer].value : NULL;
+        n_splits += is_original;
+        is_plain &= !s->is_split && s->value == s->name && s->layout == LAYOUT_KEPT;
+        holders[n++] = (Holder){s->value,
+                                from,
+                                im->sources[s->initializer].type,
+                                s->layout == LAYOUT_TRANSPOSED,
+                                is_original,
+                                s->readers,
+                                s->n_readers};
+    }
+    if (n == 1 && is_plain && !n_splits) return;
+    state->holders = holders;
+    state->n_holders = n;
+}
+
+static void aliases_list(Import *im, State *state) {
+    const char **names = arena_alloc(im->arena, (im->n_aliases + 1) * sizeof *names);
+    for (uint32_t i = 0; i < im->n_aliases; i++)
+        if (im->aliases[i].of == state->name) names[state->n_aliases++] = im->aliases[i].name;
+    state->aliases = names;
+}
+
+static void state_add(Import *im, const Shown *shown, bool *is_matched) {
+    const TensorSource *s = &im->sources[shown->initializer];
+    Mark mark = shown->mark;
+    if (graph_state(im->g, shown->name)) return; /* a tie: the first source is taken */
+    bool trains = rules_apply(im, shown->name, mark < MARK_BUFFER, is_matched);
+    Type type = state_type(s, shown->layout);
+    State state = {.name = shown->name, .cls = STATE_PARAM, .is_buffer = mark >= MARK_BUFFER};
     if (mark == MARK_LIFTED && !trains && type_elems(&s->type) <= MAX_CONSTANT_ELEMS) {
         return; /* params_value makes it a constant */
     }
-    state.trains = trains && mark != 3 && !im->options->eval_only;
-    state.source = (WeightSource){s->file, s->offset, s->bytes, s->file ? NULL : s->data};
+    state.type = graph_type(im->g, type);
+    state.trains = trains && mark != MARK_STATISTIC && !im->options->eval_only;
+    state.source = source_of(im, s, shown->layout);
+    holders_list(im, &state);
+    aliases_list(im, &state);
     graph_add_state(im->g, state);
 }
 
 bool params_add(Import *im) {
     const Onnx__GraphProto *graph = main_graph(im);
-    Marks marks = {0};
     bool *is_matched = arena_alloc(im->arena, im->options->n_freezes + 1), is_valid = true;
-    marks_read(im, &marks);
-    for (uint32_t i = 0; i < graph->n_initializer; i++) {
-        const char *name =
-            graph_str(im->g, graph->initializer[i]->name ? graph->initializer[i]->name : "");
-        uint32_t mark = 0;
-        if (!im->sources[i].data) {
-            is_valid = false;
-            continue;
-        }
-        names_get(&marks.kinds, name, &mark);
-        if (is_float(&im->sources[i]))
-            state_add(im, name, &im->sources[i], mark, is_matched);
-        else
-            rules_apply(im->options, name, false,
+    for (uint32_t i = 0; i < graph->n_initializer; i++) is_valid &= im->sources[i].data != NULL;
+    if (!is_valid) return false;
+    identity_find(im);
+    for (uint32_t i = 0; i < im->n_shown; i++) {
+        const Shown *s = &im->shown[i];
+        if (s->name && is_float(&im->sources[s->initializer]))
+            state_add(im, s, is_matched);
+        else if (s->name)
+            rules_apply(im, s->name, false,
                         is_matched); /* a glob that meets integers alone is no mistake */
     }
     match_constants(im, is_matched);
     report_unmatched(im, is_matched);
     if (im->options->n_freezes && !im->options->eval_only) report_trained(im);
-    return is_valid;
+    return true;
 }
 
-static bool is_lifted_value(Import *im, const char *name, const TensorSource *s) {
-    const State *state = graph_state(im->g, name);
+static bool is_lifted_value(Import *im, const Shown *shown) {
+    const State *state = shown->name ? graph_state(im->g, shown->name) : NULL;
     if (!state) return true;
-    if (type_elems(&s->type) != 1 || state->trains || state->is_buffer) return false;
+    if (type_elems(&im->sources[shown->initializer].type) != 1 || state->trains || state->is_buffer)
+        return false;
     for (size_t i = 0; i < sizeof lifted_globs / sizeof *lifted_globs; i++)
-        if (!fnmatch(lifted_globs[i], name, 0)) return true;
+        if (!fnmatch(lifted_globs[i], shown->value, 0)) return true;
     return false;
 }
 
-Value params_value(Import *im, uint32_t i) {
-    const TensorSource *s = &im->sources[i];
-    const char *name = graph_str(im->g, main_graph(im)->initializer[i]->name);
-    if (is_float(s) && !is_lifted_value(im, name, s)) return build_state(im->g, name);
-    return build_const(im->g, graph_type(im->g, s->type), s->data);
+State *shown_state(const Import *im, const char *value) {
+    const Shown *s = shown_find(im, value);
+    return s && s->name ? graph_state(im->g, s->name) : NULL;
+}
+
+const TensorSource *state_source(const Import *im, const char *name) {
+    for (uint32_t i = 0; i < im->n_shown; i++)
+        if (im->shown[i].name == name && im->shown[i].layout == LAYOUT_KEPT)
+            return &im->sources[im->shown[i].initializer];
+    return NULL;
+}
+
+Value shown_value(Import *im, const Shown *shown) {
+    const TensorSource *s = &im->sources[shown->initializer];
+    if (!is_float(s) || is_lifted_value(im, shown))
+        return build_const(im->g, graph_type(im->g, s->type), s->data);
+    Value v = build_state(im->g, shown->name);
+    switch (shown->layout) {
+    case LAYOUT_KEPT:
+        return v;
+    case LAYOUT_TRANSPOSED:
+        return build_transpose(im->g, v, (int64_t[]){1, 0});
+    case LAYOUT_RESHAPED:
+        return build_reshape(im->g, v, s->type.rank, s->type.dims);
+    }
+    return v;
 }
 
 Value params_add_constant(Import *im, const char *output, const TensorSource *s) {
@@ -185,7 +259,7 @@ Value params_add_constant(Import *im, const char *output, const TensorSource *s)
                            .type = graph_type(im->g, s->type),
                            .trains = params_names_constant(im, output) && !im->options->eval_only,
                            .is_buffer = !params_names_constant(im, output),
-                           .source = {s->file, s->offset, s->bytes, s->file ? NULL : s->data}});
+                           .source = source_of(im, s, LAYOUT_KEPT)});
     return build_state(im->g, name);
 }
 
@@ -202,12 +276,12 @@ typedef struct Behind {
 
 static void behind_param(Behind *b, const char *name) {
     uint32_t known;
-    const State *s = graph_state(b->im->g, name);
-    if (!s || !s->trains || names_get(&b->listed, name, &known)) return;
-    names_set(b->im->arena, &b->listed, name, 1);
+    const State *s = shown_state(b->im, name);
+    if (!s || !s->trains || names_get(&b->listed, s->name, &known)) return;
+    names_set(b->im->arena, &b->listed, s->name, 1);
     if (b->n++ < MAX_NAMED)
-        b->text =
-            arena_printf(b->im->arena, "%s%s%s", b->text ? b->text : "", b->text ? ", " : "", name);
+        b->text = arena_printf(b->im->arena, "%s%s%s", b->text ? b->text : "", b->text ? ", " : "",
+                               s->name);
 }
 
 /* Nodes are in topological order, so one loop down from the node visits everything behind it. */

@@ -21,9 +21,9 @@ static bool is_training_norm(const Onnx__NodeProto *node) {
 }
 
 static bool lies_within(Import *im, const char *name, double low, double high) {
-    uint32_t i;
-    if (!names_get(&im->initializers, graph_str(im->g, name), &i)) return false;
-    const TensorSource *s = &im->sources[i - 1];
+    const Shown *shown = shown_find(im, name);
+    if (!shown) return false;
+    const TensorSource *s = &im->sources[shown->initializer];
     if (s->type.dtype != DT_F32 || !s->data) return false;
     for (int64_t k = 0; k < type_elems(&s->type); k++) {
         float x;
@@ -41,7 +41,7 @@ static bool is_once_moved(Import *im, const Onnx__NodeProto *node) {
 }
 
 static void state_reset(Import *im, const char *name, double value) {
-    State *s = graph_state(im->g, name);
+    State *s = shown_state(im, name);
     s->source = (WeightSource){0};
     s->fill = value;
 }

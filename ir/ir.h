@@ -168,7 +168,7 @@ typedef struct WeightSource { const char *file; uint64_t offset, bytes; const vo
 typedef struct Holder {
     const char *initializer, *from;                          /* from: not in the file yet, to be made like this one; else NULL */
     Type type;                                               /* the initializer's */
-    bool is_transposed;
+    bool is_transposed, is_original;                         /* is_original, with `from`: the file's elements, whatever was trained */
     const uint32_t *readers; uint32_t n_readers;             /* with `from`: pairs (node, input) of the graph that read it */
 } Holder;
 typedef struct State {

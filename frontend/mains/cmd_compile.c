@@ -196,6 +196,19 @@ static void print_plan(const Options *o, const Steps *s) {
         printf("  %-26s %16u   launches\n", entry_name[e], p->entries[e].n);
 }
 
+/* Other names of the parameter, and where the model's file has it. */
+static void print_names(const State *s) {
+    for (uint32_t i = 0; i < s->n_aliases; i++) printf(" = %s", s->aliases[i]);
+    for (uint32_t i = 0; i < s->n_holders; i++)
+        if (s->holders[i].from)
+            printf(", split from %s", s->holders[i].from);
+        else if (s->holders[i].is_transposed)
+            printf(", in the file as %s, transposed", s->holders[i].initializer);
+        else if (strcmp(s->holders[i].initializer, s->name))
+            printf(", in the file as %s", s->holders[i].initializer);
+    printf("\n");
+}
+
 static void print_parameters(const Graph *g) {
     printf("\n  parameters:\n");
     for (uint32_t i = 0; i < g->n_states; i++) {
@@ -209,7 +222,8 @@ static void print_parameters(const Graph *g) {
                dtype_info[t->dtype].name);
         for (uint32_t d = 0; d < t->rank; d++)
             printf("%s%lld", d ? ", " : "", (long long)t->dims[d]);
-        printf("] %s\n", st->name);
+        printf("] %s", st->name);
+        print_names(st);
     }
 }
 

@@ -16,6 +16,8 @@ typedef struct Options {
     DimBinding *dims; uint32_t n_dims;
     InputValue *sets; uint32_t n_sets;
     FreezeRule *freezes; uint32_t n_freezes;
+    TieRule *ties; uint32_t n_ties; bool tie_none;
+    RenameRule *renames; uint32_t n_renames;
     NamedFile *data; uint32_t n_data;
     NamedFile *expect; uint32_t n_expect;
     const char *batch_dim, *loss, *optimizer;
@@ -29,6 +31,8 @@ typedef struct Options {
 bool options_parse(Options *o, Command command, int argc, char **argv);
 void options_help(Command, FILE *);
 bool set_parse(Options *, const char *arg);              /* trainc_set.c: appends to sets; false after a message */
+bool tie_parse(Options *, const char *arg);              /* trainc_names.c: likewise */
+bool rename_parse(Options *, const char *path);
 /* "4G", "512MB", "1000": bytes, 0 where it is no size. */
 uint64_t parse_size(const char *);
 const char *format_bytes(Arena *, uint64_t);             /* "1.50 GiB" */

@@ -240,6 +240,12 @@ static void take(Parse *p, OptionId id, const char *arg) {
     case OPT_TRAIN:
         add_freeze(p, arg, true);
         break;
+    case OPT_TIE:
+        p->errors += !tie_parse(o, arg);
+        break;
+    case OPT_RENAME:
+        p->errors += !rename_parse(o, arg);
+        break;
     case OPT_BATCHNORM:
         o->batchnorm_train = CHOICE(id, arg, "graph", "train") && !strcmp(arg, "train");
         break;

@@ -143,7 +143,9 @@ Test(params, what_the_exporter_marks_a_buffer_does_not_train) {
 
 Test(params, a_folded_weight_trains_and_what_dynamo_lifted_out_of_the_code_does_not) {
     Model m = import_good((ImportOptions){.path = MODEL("lifted"), DIMS({"batch", 2})});
-    cr_assert(graph_state(m.graph, "val_0")->trains && graph_state(m.graph, "p")->trains);
+    const State *w = graph_state(m.graph, "l.weight");
+    cr_assert(w->trains && w->source.is_transposed && graph_state(m.graph, "p")->trains);
+    cr_assert_eq(m.graph->types[w->type].dims[0], 2, "val_0 is [3, 2], l.weight [2, 3]");
     cr_assert_eq(m.graph->n_states, 2);
     model_free(&m);
 }
