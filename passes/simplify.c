@@ -28,6 +28,7 @@ typedef struct Simplify {
     PassContext *ctx;
     uint8_t first[N_OPS], next[MAX_RULES]; /* 1 + index of the rules by the pattern's op */
     uint32_t n_changed;
+    Layout *layout;
 } Simplify;
 
 OpCode pattern_op(const char *pattern) {
@@ -186,8 +187,10 @@ static Value simpler(Simplify *s, Graph *g, Value v) {
 static Value visit(void *pass, const Graph *from, Value v, Graph *to, const Value *map) {
     Simplify *s = pass;
     Value now = node_copied(from, v, to, map), next;
-    for (uint32_t i = 0; i < MAX_STEPS && (next = simpler(s, to, now)); i++) {
-        if (!pass_fuel(s->ctx)) break;
+    for (uint32_t i = 0; i < MAX_STEPS; i++) {
+        next = simpler(s, to, now);
+        if (!next && s->layout) next = layout_sink(s->layout, v, to, now);
+        if (!next || !pass_fuel(s->ctx)) break;
         now = next;
         s->n_changed++;
     }
@@ -202,6 +205,7 @@ bool pass_simplify(PassContext *ctx) {
         Graph *before = ctx->g;
         bool last = walk == MAX_WALKS || (walk && !s.n_changed);
         s.n_changed = 0;
+        s.layout = last ? NULL : layout_wanted(before, ctx->arena);
         pass_rewrite(ctx, last ? NULL : visit,
                      &s); /* the last walk only leaves dead nodes behind */
         if (before != given) graph_free(before);
