@@ -429,6 +429,9 @@ def gradients(model, trainc, device, folder):
     return read_safetensors(folder / "grads.safetensors")
 
 
+families = (grid_cases, roi_cases, pool_cases, conv_cases, resize_cases, signal_cases)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--trainc")
@@ -437,7 +440,7 @@ def main():
     p.add_argument("--device", default="cpu")
     p.add_argument("--keep")
     a = p.parse_args()
-    for add in (grid_cases, roi_cases, pool_cases, conv_cases, resize_cases, signal_cases):
+    for add in families:
         add()
     if a.write:
         return write(a.write)

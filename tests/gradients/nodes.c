@@ -1,0 +1,242 @@
+/* Tests that the gradient of every op of ONNX's node tests is the slope of its result.
+ *
+ * A case becomes a function of its float inputs: in double throughout (casts between floats are the
+ * identity, for a rounded value has no slope), its outputs weighted by fixed random numbers and
+ * summed. Autodiff's gradient, evaluated by the interpreter, must equal extrapolated central
+ * differences to 1e-6; coordinates that lie on a kink are left out and counted. Twice: of the graph
+ * as it was imported, so that every rule of the registry is met, and after simplify and match, so
+ * that the macros' gradients are. ONNX_CASES_VERBOSE=1 lists what has no gradient, and why. */
+#include "../frontend/onnx_case.h"
+#include "differences.h"
+#include "passes.h"
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PARTS = 8, MOST_COORDINATES = 8 };
+
+/* ---- the function ---- */
+
+static bool is_float(const Graph *g, Value v) {
+    return dtype_info[graph_type_at(g, v)->dtype].cls == CLASS_FLT;
+}
+
+static Type in_double(Type t) {
+    if (dtype_info[t.dtype].cls == CLASS_FLT) t.dtype = DT_F64;
+    return t;
+}
+
+static Value as_state(const Graph *from, Value v, Graph *to, Type t) {
+    const char *name = attr_s(from, v, A_NAME);
+    if (!graph_state(to, name))
+        graph_add_state(to, (State){.name = graph_str(to, name),
+                                    .type = graph_type(to, t),
+                                    .cls = STATE_PARAM,
+                                    .trains = true});
+    return build_state(to, name);
+}
+
+/* The node in double; a float input is a parameter. */
+static Value visit(void *arena, const Graph *from, Value v, Graph *to, const Value *map) {
+    const Node *n = graph_node(from, v);
+    const Type t = in_double(from->types[n->type]);
+    Tensor folded;
+    if (!is_float(from, v)) return 0;
+    if (n->op == OP_input) return as_state(from, v, to, t);
+    if (n->op == OP_const && interp_fold(from, v, arena, &folded, INT64_MAX))
+        return build_const(to, graph_type(to, t), folded.u.f);
+    Value *operands = arena_alloc(to->arena, (n->n_operands + 1u) * sizeof *operands);
+    for (uint32_t i = 0; i < n->n_operands; i++) operands[i] = map[graph_operand(from, v, i)];
+    if (n->op == OP_cast && is_float(to, operands[0])) return operands[0];
+    to->loc = n->loc;
+    AttrId attr = n->attr ? graph_attr(to, from->attrs[n->attr].fields, from->attrs[n->attr].n) : 0;
+    return graph_emit(to, (OpCode)n->op, operands, n->n_operands, attr, graph_type(to, t));
+}
+
+static Value weighted_sum(Graph *g, Value y, uint64_t *seed, Arena *arena) {
+    const Type t = *graph_type_at(g, y);
+    const int64_t n = type_elems(&t);
+    double *w = arena_alloc(arena, (size_t)(n + 1) * sizeof *w);
+    int64_t axes[MAX_RANK];
+    for (int64_t i = 0; i < n; i++) {
+        *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+        w[i] = (double)(*seed >> 40) / (double)(1 << 24) + 0.25; /* a sum of all must count, too */
+        if (*seed >> 63) w[i] = -w[i];
+    }
+    for (uint32_t i = 0; i < t.rank; i++) axes[i] = i;
+    Value s = build_binary(g, OP_mul, y, build_const(g, graph_type(g, t), w));
+    if (t.rank) s = build_reduce(g, OP_sum, s, axes, t.rank);
+    return build_reshape(g, s, 0, NULL);
+}
+
+/* The case's outputs as one scalar, output root `loss` of micro and eval; 0: no output is a float.
+ */
+static Value add_loss(Graph *g, Entry outputs, const Value *map, Arena *arena) {
+    uint64_t seed = 1;
+    Value loss = 0;
+    for (uint32_t i = 0; i < outputs.n; i++) {
+        const Value y = map[outputs.roots[i].value];
+        if (outputs.roots[i].is_update || !is_float(g, y) || !type_elems(graph_type_at(g, y)))
+            continue;
+        const Value s = weighted_sum(g, y, &seed, arena);
+        loss = loss ? build_binary(g, OP_add, loss, s) : s;
+    }
+    for (int e = 0; loss && e < 2; e++)
+        graph_add_root(g, e ? ENTRY_EVAL : ENTRY_MICRO, false, "loss", loss);
+    return loss;
+}
+
+static Graph *function_graph(OnnxCase *c, Arena *arena) {
+    Graph *from = c->model.graph;
+    const Entry outputs = from->entries[c->entry];
+    Graph *to = graph_copy_empty(from);
+    Value *map = arena_alloc(arena, from->n_nodes * sizeof *map);
+    for (uint32_t i = 0; i < to->n_states; i++) {
+        const Type t = in_double(to->types[to->states[i].type]);
+        to->states[i].type = graph_type(to, t);
+        to->states[i].trains = t.dtype == DT_F64;
+    }
+    for (int e = 0; e < N_ENTRIES; e++)
+        if (e != (int)c->entry) from->entries[e].n = 0;
+    graph_rewrite(from, to, visit, arena, map);
+    for (int e = 0; e < N_ENTRIES; e++) to->entries[e].n = 0;
+    if (add_loss(to, outputs, map, arena)) return to;
+    graph_free(to);
+    return NULL;
+}
+
+/* ---- one case ---- */
+
+typedef struct Tally {
+    int differentiated, without, coordinates, kinks, wrong;
+} Tally;
+
+static const Tensor *input_of(void *user, const char *name) { return onnx_case_input(user, name); }
+
+/* Some cases hold bytes that nobody meant as numbers: a function has no slope at 1e200. */
+static Tensor moderate(Tensor t) {
+    for (int64_t i = 0; dtype_info[t.type.dtype].cls == CLASS_FLT && i < type_elems(&t.type); i++)
+        if (fabs(t.u.f[i]) > 1e6) t.u.f[i] = 0.5 + 0.01 * (double)i;
+    return t;
+}
+
+static void read_values(OnnxCase *c, Function *f, const Graph *imported) {
+    f->n_values = f->g->n_states;
+    f->values = arena_alloc(f->arena, (f->n_values + 1) * sizeof *f->values);
+    for (uint32_t i = 0; i < f->n_values; i++) {
+        const State *s = &f->g->states[i];
+        const Tensor *t = onnx_case_input(c, s->name);
+        if (!t && s->cls == STATE_PARAM) t = onnx_case_state(c, imported, s->name);
+        if (t)
+            f->values[i] = moderate(*t), f->values[i].type.dtype = f->g->types[s->type].dtype;
+        else { /* gradients and counters of the passes */
+            const Type type = f->g->types[s->type];
+            const size_t bytes = (size_t)(type_elems(&type) + 1) * sizeof(double);
+            f->values[i] = (Tensor){.type = type, .u.p = arena_alloc(f->arena, bytes)};
+        }
+    }
+}
+
+static double size_of(const Tensor *t) {
+    double most = 0;
+    for (int64_t i = 0; i < type_elems(&t->type); i++)
+        if (fabs(t->u.f[i]) > most) most = fabs(t->u.f[i]);
+    return most;
+}
+
+static void check_state(OnnxCase *c, Function *f, uint32_t s, Tally *tally, bool *is_checked) {
+    const char *name = f->g->states[s].name;
+    const Tensor d = function_root(f, arena_printf(f->arena, "grad.%s", name));
+    const int64_t n = type_elems(&f->values[s].type),
+                  step = n > MOST_COORDINATES ? n / MOST_COORDINATES : 1;
+    for (int64_t i = 0; d.u.p && i < n; i += step) {
+        double slope = NAN;
+        const Slope r = function_slope(f, s, i, d.u.f[i], size_of(&d), &slope);
+        tally->coordinates += r == SLOPE_EQUAL;
+        tally->kinks += r == SLOPE_KINK;
+        *is_checked = *is_checked || r == SLOPE_EQUAL;
+        if (r != SLOPE_DIFFERS) continue;
+        fprintf(stderr, "%s: d/d%s[%d] is %.12g by differences, %.12g by autodiff\n",
+                c->listed->name, name, (int)i, slope, d.u.f[i]);
+        tally->wrong++;
+        return;
+    }
+}
+
+static bool differentiate(PassContext *ctx, const char *passes) {
+    Graph *before = ctx->g;
+    const bool ok = passes_run(ctx, passes);
+    if (ctx->g != before) graph_free(before);
+    return ok;
+}
+
+static void check_graph(OnnxCase *c, Graph *g, const char *passes, const Graph *imported,
+                        Tally *tally) {
+    PassOptions options = {.ignore_index = -100, .fuel = -1, .loss = "output"};
+    PassContext ctx = {.g = g, .arena = c->arena, .options = &options, .log = stderr};
+    options.batch = options.micro_batch = 1;
+    bool is_checked = false;
+    if (!differentiate(&ctx, passes)) {
+        tally->without++;
+        if (getenv("ONNX_CASES_VERBOSE"))
+            fprintf(stderr, "%s: no gradient: %s\n", c->listed->name,
+                    ctx.g->diags.n ? ctx.g->diags.items[0].text : "a fault");
+        graph_free(ctx.g);
+        return;
+    }
+    Function f = {.g = ctx.g, .arena = c->arena, .input = input_of, .user = c};
+    cr_assert(const_splat(f.g, graph_root(f.g, ENTRY_APPLY, false, "static_count")->value,
+                          &f.static_count));
+    read_values(c, &f, imported);
+    for (uint32_t s = 0; s < f.g->n_states; s++)
+        if (f.g->states[s].trains) check_state(c, &f, s, tally, &is_checked);
+    tally->differentiated += is_checked;
+    graph_free(ctx.g);
+}
+
+static void check_case(const ListedCase *listed, Tally *tally) {
+    static const char *const roads[] = {"loss,autodiff,accumulate",
+                                        "loss,simplify,match,autodiff,accumulate,expand,simplify"};
+    Arena *arena = arena_new();
+    for (size_t i = 0; i < sizeof roads / sizeof *roads; i++) {
+        OnnxCase c;
+        Graph *g = NULL;
+        if (onnx_case_open(&c, listed, arena) == CASE_PASSED) g = function_graph(&c, arena);
+        if (g) check_graph(&c, g, roads[i], c.model.graph, tally);
+        onnx_case_free(&c);
+    }
+    arena_free(arena);
+}
+
+static void run_part(const char *root, uint32_t part) {
+    Arena *arena = arena_new();
+    const CaseList list = onnx_cases(root, arena);
+    Tally tally = {0};
+    if (!list.n) cr_skip_test("no cases in %s", root);
+    for (uint32_t i = part; i < list.n; i += PARTS)
+        if (!list.items[i].not_dense) check_case(&list.items[i], &tally);
+    fprintf(stderr,
+            "gradients, part %u: %d graphs, %d slopes, %d coordinates on kinks; %d graphs without "
+            "gradient; %d differ\n",
+            part, tally.differentiated, tally.coordinates, tally.kinks, tally.without, tally.wrong);
+    cr_assert_eq(tally.wrong, 0);
+    cr_assert_gt(tally.differentiated, 0);
+    arena_free(arena);
+}
+
+static struct criterion_test_params parts(void) {
+    uint32_t *list = cr_malloc(PARTS * sizeof *list);
+    for (uint32_t i = 0; i < PARTS; i++) list[i] = i;
+    return cr_make_param_array(uint32_t, list, PARTS);
+}
+
+ParameterizedTestParameters(nodes, gradients_are_slopes_of_installed_cases) { return parts(); }
+ParameterizedTest(uint32_t *part, nodes, gradients_are_slopes_of_installed_cases) {
+    run_part(onnx_cases_installed(), *part);
+}
+ParameterizedTestParameters(nodes, gradients_are_slopes_of_newer_cases) { return parts(); }
+ParameterizedTest(uint32_t *part, nodes, gradients_are_slopes_of_newer_cases) {
+    run_part(onnx_cases_newer(), *part);
+}
