@@ -134,6 +134,13 @@ void scope_define(Import *, const char *name, Value);
 /* inline.c: If with a known condition, and local functions. false where the node is neither.
  * is_open: no input is blocked. */
 bool import_inline(ImportNode *, bool is_open);
+bool nests_too_deep(ImportNode *); /* says so */
+/* A graph that is an attribute of the node: a scope over the current one that knows its initializers
+ * (the caller defines its inputs in it), then its nodes, in that scope, and its outputs. Nodes are
+ * called NODE + suffix + "/" + their name. */
+void subgraph_open(ImportNode *, const Onnx__GraphProto *, Scope *inner);
+void subgraph_import(ImportNode *, Scope *inner, const Onnx__GraphProto *, const char *suffix,
+                     uint32_t n_out, Value *out);
 
 /* node.c: the attribute of a node, references of function bodies resolved; NULL where absent */
 const Onnx__AttributeProto *find_attribute(const Scope *, const Onnx__NodeProto *,

@@ -6,47 +6,58 @@
 
 enum { MAX_NESTING = 32 };
 
-static bool nests_too_deep(ImportNode *n) {
+bool nests_too_deep(ImportNode *n) {
     if (n->im->scope->depth < MAX_NESTING) return false;
     diag_add(n->g, E_MODEL_INVALID, n->g->loc, "functions or branches are nested too deeply");
     return true;
 }
 
 /* Imports the body in `inner`, then reads its outputs by name. */
-static void import_body(ImportNode *n, Scope *inner, Onnx__NodeProto *const *nodes, size_t n_nodes,
-                        char *const *outputs, size_t n_outputs) {
+static void import_body(ImportNode *n, Scope *inner, const char *suffix,
+                        Onnx__NodeProto *const *nodes, size_t n_nodes, char *const *outputs,
+                        size_t n_outputs, uint32_t n_out, Value *out) {
     Import *im = n->im;
     Scope *outer = im->scope;
     LocId loc = n->g->loc;
-    inner->prefix = arena_printf(n->arena, "%s/", n->g->locs[loc].name);
+    inner->prefix = arena_printf(n->arena, "%s%s/", n->g->locs[loc].name, suffix);
     inner->depth = outer->depth + 1;
     im->scope = inner;
     import_nodes(im, nodes, n_nodes);
-    for (uint32_t i = 0; i < n->n_out && i < n_outputs; i++)
-        if (!scope_find(im, inner, outputs[i], &n->out[i]))
+    for (uint32_t i = 0; i < n_out && i < n_outputs; i++)
+        if (!scope_find(im, inner, outputs[i], &out[i]))
             diag_add(n->g, E_MODEL_INVALID, loc,
                      arena_printf(n->arena, "its body does not define %s", outputs[i]));
     im->scope = outer;
     n->g->loc = loc;
 }
 
-static void import_branch(ImportNode *n, const Onnx__GraphProto *body) {
+void subgraph_open(ImportNode *n, const Onnx__GraphProto *body, Scope *inner) {
     Import *im = n->im;
-    Scope inner = {.outer = im->scope,
-                   .opsets = im->scope->opsets,
-                   .n_opsets = im->scope->n_opsets,
-                   .caller = im->scope->caller,
-                   .calling = im->scope->calling};
-    char **outputs = arena_alloc(n->arena, (body->n_output + 1) * sizeof *outputs);
-    for (size_t i = 0; i < body->n_output; i++) outputs[i] = body->output[i]->name;
+    *inner = (Scope){.outer = im->scope,
+                     .opsets = im->scope->opsets,
+                     .n_opsets = im->scope->n_opsets,
+                     .caller = im->scope->caller,
+                     .calling = im->scope->calling};
     for (size_t i = 0; i < body->n_initializer; i++) {
         TensorSource s;
         Value v = 0;
         if (tensor_source(im->file, n->g, body->initializer[i], &s))
             v = build_const(n->g, graph_type(n->g, s.type), s.data);
-        names_set(n->arena, &inner.values, graph_str(n->g, body->initializer[i]->name), v);
+        names_set(n->arena, &inner->values, graph_str(n->g, body->initializer[i]->name), v);
     }
-    import_body(n, &inner, body->node, body->n_node, outputs, body->n_output);
+}
+
+void subgraph_import(ImportNode *n, Scope *inner, const Onnx__GraphProto *body, const char *suffix,
+                     uint32_t n_out, Value *out) {
+    char **outputs = arena_alloc(n->arena, (body->n_output + 1) * sizeof *outputs);
+    for (size_t i = 0; i < body->n_output; i++) outputs[i] = body->output[i]->name;
+    import_body(n, inner, suffix, body->node, body->n_node, outputs, body->n_output, n_out, out);
+}
+
+static void import_branch(ImportNode *n, const Onnx__GraphProto *body) {
+    Scope inner;
+    subgraph_open(n, body, &inner);
+    subgraph_import(n, &inner, body, "", n->n_out, n->out);
 }
 
 static void import_if(ImportNode *n) {
@@ -83,7 +94,7 @@ static void import_function(ImportNode *n, const Onnx__FunctionProto *f) {
     for (uint32_t i = 0; i < f->n_input; i++)
         names_set(n->arena, &inner.values, graph_str(n->g, f->input[i]),
                   i < n->proto->n_input && *n->proto->input[i] ? node_in(n, i) : OMITTED);
-    import_body(n, &inner, f->node, f->n_node, f->output, f->n_output);
+    import_body(n, &inner, "", f->node, f->n_node, f->output, f->n_output, n->n_out, n->out);
 }
 
 bool import_inline(ImportNode *n, bool is_open) {
