@@ -132,7 +132,7 @@ static bool run_entry(Run *r, EntryKind kind, Arena *to, Tensor *results) {
 
 static Value expand_macro(void *pass, const Graph *from, Value v, Graph *to, const Value *map) {
     const Node *n = graph_node(from, v);
-    Value operands[3] = {0};
+    Value operands[MAX_MACRO_OPERANDS] = {0};
     (void)pass;
     if (op_info[n->op].lower != LOWER_MACRO) return 0;
     for (uint32_t i = 0; i < n->n_operands; i++) operands[i] = map[graph_operand(from, v, i)];

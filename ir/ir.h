@@ -317,6 +317,7 @@ bool rule_nearly(const Graph *, const char *pattern, Value v, RuleMiss *);
 void op_vjp(Graph *, Value v, Value dy, Value *d);
 Value gradient_add(Graph *, Value a, Value b);               /* a + b; either may be 0: none. Onto a scatter where that adds to zeros */
 Value macro_expand(Graph *, Value v);                        /* the expansion of the macro node v, over its operands */
+enum { MAX_MACRO_OPERANDS = 6 };
 
 /* ---------------------------------------------------------------- verifier, text */
 

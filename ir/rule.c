@@ -28,6 +28,16 @@ static const struct {
 } rule_functions[] = {
     {"expand_xent", expand_xent},
     {"vjp_xent", vjp_xent},
+    {"expand_attention", expand_attention},
+    {"vjp_attention_q", vjp_attention_q},
+    {"vjp_attention_k", vjp_attention_k},
+    {"vjp_attention_v", vjp_attention_v},
+    {"vjp_attention_bias", vjp_attention_bias},
+    {"vjp_attention_drop", vjp_attention_drop},
+    {"expand_rope", expand_rope},
+    {"vjp_rope_x", vjp_rope_x},
+    {"vjp_rope_cos", vjp_rope_cos},
+    {"vjp_rope_sin", vjp_rope_sin},
 };
 
 static Value complain(Builder *b, const char *what, const Term *t) {
@@ -291,9 +301,9 @@ const char *rule_part(Arena *arena, const char *rules, uint32_t i) {
 /* ---------------------------------------------------------------- the registry's rules */
 
 static uint32_t bind_operands(const Graph *g, Value v, RuleBind *binds) {
-    static const char *const names[] = {"a", "b", "c"};
+    static const char *const names[MAX_MACRO_OPERANDS] = {"a", "b", "c", "d", "e", "f"};
     uint32_t n = graph_node(g, v)->n_operands;
-    assert(n <= 3);
+    assert(n <= MAX_MACRO_OPERANDS);
     for (uint32_t i = 0; i < n; i++) binds[i] = (RuleBind){names[i], graph_operand(g, v, i)};
     return n;
 }
@@ -316,7 +326,7 @@ static bool is_float(const Graph *g, Value v) {
 static void rule_vjp(Graph *g, Value v, Value dy, Value *d) {
     const OpInfo *info = &op_info[graph_op(g, v)];
     DType dtype = (DType)graph_type_at(g, v)->dtype;
-    RuleBind binds[5];
+    RuleBind binds[MAX_MACRO_OPERANDS + 2];
     uint32_t n = bind_operands(g, v, binds);
     binds[n] = (RuleBind){"y", v};
     binds[n + 1] = (RuleBind){"dy", dy};
@@ -341,7 +351,7 @@ void op_vjp(Graph *g, Value v, Value dy, Value *d) {
 
 Value macro_expand(Graph *g, Value v) {
     const OpInfo *info = &op_info[graph_op(g, v)];
-    RuleBind binds[3];
+    RuleBind binds[MAX_MACRO_OPERANDS];
     assert(info->expansion && "only macros expand");
     uint32_t n = bind_operands(g, v, binds);
     return build_span(g, info->expansion, strlen(info->expansion), binds, n, v,

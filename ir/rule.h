@@ -44,7 +44,18 @@ const char *rule_span(const char *rules, uint32_t i, size_t *len);
 AttrKey rule_attr_key(const char *name, size_t len);
 bool name_is(const char *z, const char *text, size_t len); /* z is NUL-terminated */
 
-/* xent.c: the macro whose rules are too long for the language. dy is 0 in an expansion. */
+/* xent.c: a macro whose rules are too long for the language. dy is 0 in an expansion. */
 Value expand_xent(Graph *, Value v, Value dy);
 Value vjp_xent(Graph *, Value v, Value dy);
+/* attention.c, rope.c: likewise; one gradient per operand, 0 where the operand is absent. */
+Value expand_attention(Graph *, Value v, Value dy);
+Value vjp_attention_q(Graph *, Value v, Value dy);
+Value vjp_attention_k(Graph *, Value v, Value dy);
+Value vjp_attention_v(Graph *, Value v, Value dy);
+Value vjp_attention_bias(Graph *, Value v, Value dy);
+Value vjp_attention_drop(Graph *, Value v, Value dy);
+Value expand_rope(Graph *, Value v, Value dy);
+Value vjp_rope_x(Graph *, Value v, Value dy);
+Value vjp_rope_cos(Graph *, Value v, Value dy);
+Value vjp_rope_sin(Graph *, Value v, Value dy);
 #endif

@@ -62,4 +62,6 @@ void gen_index(Gen *);
 void gen_reduce(Gen *);
 void gen_contract(Gen *);
 void gen_macro(Gen *);
+void gen_attention(Gen *); /* gen_attention.c */
+void gen_rope(Gen *);
 #endif

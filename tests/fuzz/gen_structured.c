@@ -267,10 +267,19 @@ static void cross_entropy(Gen *f) {
 }
 
 void gen_macro(Gen *f) {
-    static const OpCode ops[] = {OP_softmax, OP_log_softmax, OP_layer_norm, OP_rms_norm,
-                                 OP_gelu,    OP_gelu_tanh,   OP_silu,       OP_xent};
-    OpCode op = ops[gen_int(f, 0, 7)];
+    static const OpCode ops[] = {OP_softmax,   OP_log_softmax, OP_layer_norm, OP_rms_norm,
+                                 OP_gelu,      OP_gelu_tanh,   OP_silu,       OP_xent,
+                                 OP_attention, OP_rope};
+    OpCode op = ops[gen_int(f, 0, 9)];
     int64_t axes[MAX_RANK];
+    if (op == OP_attention) {
+        gen_attention(f);
+        return;
+    }
+    if (op == OP_rope) {
+        gen_rope(f);
+        return;
+    }
     if (op == OP_xent) {
         cross_entropy(f);
         return;

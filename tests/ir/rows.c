@@ -3,8 +3,10 @@
  *
  * Nothing here names a map: a new row is tested as it is. Each is tried in four domains, and counts
  * where its value is finite there. */
+#include "attention.h"
 #include "check.h"
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -88,12 +90,47 @@ Test(rows, number_maps_give_the_same_for_integers_and_doubles) {
 
 /* ---------------------------------------------------------------- macros */
 
+/* A random attention: grouped heads, a mask of any kind with two keys at least in each row
+ * (one has no gradient), a cap, a bias and a dropout mask that broadcast somehow. */
+static Value attention_of_inputs(Check *c) {
+    int64_t groups = check_int(c, 1, 2), heads = groups * check_int(c, 1, 2),
+            s = check_int(c, 1, 3), t = s + check_int(c, 1, 2);
+    int64_t q[] = {2, heads, s, 2}, k[] = {2, groups, t, 2}, v[] = {2, groups, t, 3},
+            bias[] = {1, check_int(c, 0, 1) ? heads : 1, check_int(c, 0, 1) ? s : 1, t},
+            keep[] = {2, 1, 1, t}, drop[] = {2, heads, s, check_int(c, 0, 1) ? t : 1};
+    AttentionForm f = attention_form_plain();
+    f.scale = check_real(c, 0.3, 1.5);
+    f.softcap = check_int(c, 0, 1) ? check_real(c, 0.5, 2) : 0;
+    f.fill = check_int(c, 0, 1) ? -INFINITY : check_real(c, -3, 0); /* small: its gradient shows */
+    f.masked = f.fill == -INFINITY ? 0 : check_int(c, 0, 3);
+    f.guard = check_int(c, 0, 1);
+    if (check_int(c, 0, 1)) f.last = t - s + check_int(c, 0, 1);
+    if (check_int(c, 0, 1)) f.first = -check_int(c, 0, 1);
+    bool keeps = f.fill != -INFINITY && check_int(c, 0, 1);
+    Value x[N_ATTENTION_OPERANDS] = {check_floats(c, 4, q), check_floats(c, 4, k),
+                                     check_floats(c, 4, v)};
+    if (check_int(c, 0, 1)) x[ATTENTION_BIAS] = check_floats(c, 4, bias);
+    if (keeps) x[ATTENTION_KEEP] = check_input(c, DT_BOOL, 4, keep, 0, 1);
+    if (check_int(c, 0, 1)) x[ATTENTION_DROP] = check_floats(c, 4, drop);
+    return build_attention(c->g, x, f);
+}
+
+static Value rope_of_inputs(Check *c) {
+    int64_t turned = 2 * check_int(c, 1, 2), x[] = {2, 3, turned + check_int(c, 0, 2)},
+            cos[] = {check_int(c, 1, 2), 3, turned},
+            sin[] = {1, check_int(c, 0, 1) ? 3 : 1, turned};
+    Value a = check_floats(c, 3, x), b = check_floats(c, 3, cos);
+    return build_rope(c->g, a, b, check_floats(c, 3, sin), check_int(c, 0, 1));
+}
+
 /* One typical node of a macro: reductions over the last axis, or the field's own kind of value. */
 static Value macro_of_inputs(Check *c, OpCode op) {
     static const int64_t dims[] = {2, 2, 3}, axes[] = {1, 2}, label_dims[] = {2, 2, 1};
     const OpInfo *info = &op_info[op];
     AttrField fields[8];
     Value x[3];
+    if (op == OP_attention) return attention_of_inputs(c);
+    if (op == OP_rope) return rope_of_inputs(c);
     for (uint32_t i = 0; i < info->n_attrs; i++) {
         AttrKey key = info->attrs[i];
         if (key == A_AXES)
@@ -113,8 +150,8 @@ static Value macro_of_inputs(Check *c, OpCode op) {
 Test(rows, every_macro_agrees_with_finite_differences) {
     for (int op = 1; op < N_OPS; op++) {
         if (op_info[op].lower != LOWER_MACRO) continue;
-        for (uint64_t seed = 0; seed < 3; seed++) {
-            Check *c = check_new((uint64_t)op * 8 + seed);
+        for (uint64_t seed = 0; seed < (op == OP_attention || op == OP_rope ? 40u : 3u); seed++) {
+            Check *c = check_new((uint64_t)op * 64 + seed);
             Value y = macro_of_inputs(c, (OpCode)op);
             cr_assert(y != 0, "%s does not type", op_info[op].name);
             check_gradient(c, y, op_info[op].name);
@@ -123,23 +160,28 @@ Test(rows, every_macro_agrees_with_finite_differences) {
     }
 }
 
+static void has_gradient_of_expansion(OpCode op, uint64_t seed) {
+    Check *c = check_new(seed);
+    Value own[CHECK_MAX], expanded[CHECK_MAX];
+    Value y = macro_of_inputs(c, op), e = macro_expand(c->g, y);
+    uint32_t n = c->n;
+    cr_assert(e != 0 && graph_node(c->g, e)->type == graph_node(c->g, y)->type,
+              "%s: the expansion has another type", op_info[op].name);
+    Type t = *graph_type_at(c->g, y);
+    Value dy = check_floats(c, t.rank, t.dims);
+    check_backward(c->g, y, dy, c->inputs, n, own);
+    check_backward(c->g, e, dy, c->inputs, n, expanded);
+    for (uint32_t i = 0; i < n; i++) {
+        cr_assert(!own[i] == !expanded[i], "%s", op_info[op].name);
+        if (own[i]) check_same(c, own[i], expanded[i], 1e-12, op_info[op].name);
+    }
+    check_free(c);
+}
+
 Test(rows, every_macro_has_the_gradient_of_its_expansion) {
     for (int op = 1; op < N_OPS; op++) {
         if (op_info[op].lower != LOWER_MACRO) continue;
-        Check *c = check_new((uint64_t)op);
-        Value own[CHECK_MAX], expanded[CHECK_MAX];
-        Value y = macro_of_inputs(c, (OpCode)op), e = macro_expand(c->g, y);
-        uint32_t n = c->n;
-        cr_assert(e != 0 && graph_node(c->g, e)->type == graph_node(c->g, y)->type,
-                  "%s: the expansion has another type", op_info[op].name);
-        Type t = *graph_type_at(c->g, y);
-        Value dy = check_floats(c, t.rank, t.dims);
-        check_backward(c->g, y, dy, c->inputs, n, own);
-        check_backward(c->g, e, dy, c->inputs, n, expanded);
-        for (uint32_t i = 0; i < n; i++) {
-            cr_assert(!own[i] == !expanded[i], "%s", op_info[op].name);
-            if (own[i]) check_same(c, own[i], expanded[i], 1e-12, op_info[op].name);
-        }
-        check_free(c);
+        for (uint64_t seed = 0; seed < (op == OP_attention || op == OP_rope ? 40u : 1u); seed++)
+            has_gradient_of_expansion((OpCode)op, (uint64_t)op * 64 + seed);
     }
 }
