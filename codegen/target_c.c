@@ -12,7 +12,9 @@
 #include "cpu.h.inc"
 #include "cpu_tile.h.inc"
 
-enum { PARALLEL_WORK = 32768 }; /* statements x points from which on threads pay */
+/* Operations x points from which on threads pay: some 20 us on one of them, where starting and
+ * joining the others takes a few, and far more on a machine that has other things to do. */
+enum { PARALLEL_WORK = 1 << 18 };
 
 const char *c_indent(uint32_t depth) {
     static const char spaces[] =
@@ -91,7 +93,14 @@ void c_statements(const CKernel *c, const Stage *stage, const char *indent) {
 bool c_is_large(const CKernel *c) {
     double points = 1, work = 0;
     for (uint32_t i = 0; i < c->k->n_axes; i++) points *= (double)c->k->axes[i].extent;
-    for (uint32_t s = 0; s < c->k->n_stages; s++) work += c->k->stages[s].n;
+    for (uint32_t s = 0; s < c->k->n_stages; s++)
+        for (uint32_t i = 0; i < c->k->stages[s].n; i++) {
+            const Stmt *x = &c->k->stages[s].stmts[i];
+            uint32_t cost = x->kind == ST_MAP      ? op_info[x->op].cost
+                            : x->kind == ST_RANDOM ? op_info[OP_random].cost
+                                                   : 1;
+            work += cost > 1 ? cost : 1;
+        }
     return points * (work + 1) >= (double)PARALLEL_WORK;
 }
 

@@ -38,9 +38,10 @@ void c_tile(const CKernel *c) {
     c_uniform(c);
     text_printf(out, "    enum { M = %lld, N = %lld, K = %lld, ROWS = %d };\n", (long long)t->m,
                 (long long)t->n, (long long)t->k, block_rows(t));
-    if (k->flops >= 1u << 17) text_printf(out, "#pragma omp parallel\n");
+    const bool large = k->flops >= 1u << 20; /* some 20 us on one thread */
+    if (large) text_printf(out, "#pragma omp parallel\n");
     text_printf(out, "    {\n    tc_blocks blocks;\n");
-    if (k->flops >= 1u << 17) text_printf(out, "#pragma omp for collapse(3) schedule(static)\n");
+    if (large) text_printf(out, "#pragma omp for collapse(3) schedule(static)\n");
     text_printf(out,
                 "    for (int64_t i0 = 0; i0 < %lld; i0++)\n    for (int64_t n0 = 0; n0 < N; n0 += "
                 "TC_NB)\n    for (int64_t m0 = 0; m0 < M; m0 += ROWS) {\n",
