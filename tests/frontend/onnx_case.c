@@ -31,14 +31,15 @@ static Type type_of(const onnx_tensor *t) {
 
 /* Releases up to 1.12 wrote bf16 as 16-bit integers of the same bits, and of a tensor that only
  * gives its type one element: the model says what they are. */
-static void restore_bf16(onnx_tensor *t, const Type *declared) {
-    if (declared->dtype != DT_BF16 || t->dtype != (int)DT_U16) return;
-    t->dtype = DT_BF16;
-    if (t->bytes != 2 || type_elems(declared) < 1) return;
-    uint16_t *data = malloc((size_t)type_elems(declared) * sizeof *data);
-    for (int64_t i = 0; i < type_elems(declared); i++) memcpy(&data[i], t->data, sizeof *data);
+static void restore(onnx_tensor *t, const Type *declared) {
+    const int64_t n = type_elems(declared);
+    if (declared->dtype == DT_BF16 && t->dtype == (int)DT_U16) t->dtype = DT_BF16;
+    const size_t size = dtype_info[t->dtype].bytes;
+    if (t->dtype != declared->dtype || n <= 1 || t->bytes != size) return;
+    char *data = malloc((size_t)n * size);
+    for (int64_t i = 0; i < n; i++) memcpy(data + i * (int64_t)size, t->data, size);
     free(t->data);
-    t->data = data, t->bytes = (uint64_t)type_elems(declared) * sizeof *data;
+    t->data = data, t->bytes = (uint64_t)n * size;
     t->rank = declared->rank;
     memcpy(t->dims, declared->dims, sizeof t->dims);
 }
@@ -53,7 +54,7 @@ static void name_tensors(onnx_tensors *tensors, uint32_t n, const CaseValue *val
             t->name = strdup(values[i].name);
         }
         for (uint32_t k = 0; k < n_values; k++)
-            if (!strcmp(values[k].name, t->name)) restore_bf16(t, &values[k].type);
+            if (!strcmp(values[k].name, t->name)) restore(t, &values[k].type);
     }
 }
 
