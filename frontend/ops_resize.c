@@ -40,15 +40,15 @@ static double quotient(const AxisMap *m, double x) {
 }
 
 static double source_coordinate(const Resize *r, const AxisMap *m, int64_t o) {
-    double x = (double)o, in = (double)m->in, out = m->scale * in;
+    double x = (double)o, in = (double)m->in;
     if (!strcmp(r->coordinates, "half_pixel")) return quotient(m, x + 0.5) - 0.5;
     if (!strcmp(r->coordinates, "pytorch_half_pixel"))
         return m->out > 1 ? quotient(m, x + 0.5) - 0.5 : 0;
     if (!strcmp(r->coordinates, "align_corners"))
         return m->out > 1 ? x * (in - 1) / ((double)m->out - 1) : 0;
     if (!strcmp(r->coordinates, "asymmetric")) return quotient(m, x);
-    if (!strcmp(r->coordinates, "half_pixel_symmetric"))
-        return in / 2 * (1 - (double)m->out / out) + quotient(m, x + 0.5) - 0.5;
+    if (!strcmp(r->coordinates, "half_pixel_symmetric")) /* middle to middle, exactly */
+        return quotient(m, x + 0.5 - (double)m->out / 2) + in / 2 - 0.5;
     if (!strcmp(r->coordinates, "tf_half_pixel_for_nn")) return quotient(m, x + 0.5);
     if (!strcmp(r->coordinates, "tf_crop_and_resize"))
         return m->out > 1 ? m->roi_from * (in - 1) +
