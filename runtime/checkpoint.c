@@ -7,6 +7,7 @@
  * all of it before it changes anything. */
 #include "file.h"
 #include "json.h"
+#include "names.h"
 #include "rt_dtype.h"
 #include "safetensors.h"
 #include "step.h"
@@ -190,14 +191,14 @@ static trainc_status check_class(trainc_step *s, const StFile *f, trainc_symbol_
     trainc_status r = TRAINC_OK;
     for (uint32_t i = 0; i < s->n_order && r == TRAINC_OK; i++)
         if (s->order[i]->cls == cls)
-            r = check_entry(s, s->order[i], st_find(f, s->order[i]->name), s->order[i]->name, path);
+            r = check_entry(s, s->order[i], name_entry(s, f, s->order[i]), s->order[i]->name, path);
     return r;
 }
 
 static trainc_status put_class(trainc_step *s, const StFile *f, trainc_symbol_class cls) {
     trainc_status r = TRAINC_OK;
     for (uint32_t i = 0; i < s->n_order && r == TRAINC_OK; i++) {
-        const StTensor *t = s->order[i]->cls == cls ? st_find(f, s->order[i]->name) : NULL;
+        const StTensor *t = s->order[i]->cls == cls ? name_entry(s, f, s->order[i]) : NULL;
         if (t) r = state_put(s, s->order[i], t->data, t->dtype);
     }
     return r;
@@ -280,7 +281,7 @@ trainc_status weights_load(trainc_step *s, const char *path, int64_t *taken,
     if (r != TRAINC_OK) return r;
     for (uint32_t i = 0; i < s->n_order && r == TRAINC_OK; i++) {
         const trainc_symbol *y = s->order[i];
-        const StTensor *t = y->cls == TRAINC_SYM_PARAM ? st_find(&f, y->name) : NULL;
+        const StTensor *t = y->cls == TRAINC_SYM_PARAM ? name_entry(s, &f, y) : NULL;
         *taken += t != NULL;
         if (y->cls == TRAINC_SYM_PARAM && y->trains && !t && !*first_missing)
             *first_missing = y->name;

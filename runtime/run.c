@@ -6,7 +6,7 @@
  * step is finished, saved where --save was given, and the exit status is 130. */
 #include "run.h"
 #include "file.h"
-#include "onnx_wire.h"
+#include "names.h"
 #include "run_data.h"
 #include "run_log.h"
 #include "rt_dtype.h"
@@ -295,42 +295,11 @@ static trainc_status train(Run *r) {
 
 /* ---------------------------------------------------------------- ending */
 
-typedef struct Export {
-    trainc_step *step;
-    void *bytes;
-    bool failed;
-} Export;
-
-static const void *fetch_weight(void *user, const char *name, uint64_t bytes) {
-    Export *e = user;
-    const trainc_symbol *y = step_symbol(e->step, name, TRAINC_SYM_PARAM);
-    y = y ? state_weights(e->step, y) : NULL;
-    if (!y || y->bytes != bytes) return NULL;
-    e->failed |= state_take(e->step, y, e->bytes) != TRAINC_OK;
-    return e->bytes;
-}
-
-static trainc_status export_model(Run *r) {
-    trainc_step *s = r->step;
-    uint64_t most = 1;
-    char *error = NULL;
-    for (uint32_t i = 0; i < s->n_order; i++)
-        most = s->order[i]->bytes > most ? s->order[i]->bytes : most;
-    Export e = {s, malloc(most), false};
-    if (!e.bytes) return STEP_FAIL(s, TRAINC_NO_MEMORY, "no memory to export");
-    trainc_status status =
-        onnx_wire_export(s->program->model, r->o.text[RUN_EXPORT], fetch_weight, &e, &error);
-    if (status != TRAINC_OK)
-        STEP_FAIL(s, status, "%s", error ? error : "the model cannot be exported");
-    free(error);
-    free(e.bytes);
-    return e.failed ? TRAINC_DEVICE : status;
-}
-
 static trainc_status finish(Run *r) {
     trainc_status s = TRAINC_OK;
     if (r->o.given[RUN_SAVE]) s = trainc_save(r->step, r->o.text[RUN_SAVE]);
-    if (s == TRAINC_OK && r->o.given[RUN_EXPORT] && !interrupted) s = export_model(r);
+    if (s == TRAINC_OK && r->o.given[RUN_EXPORT] && !interrupted)
+        s = model_export(r->step, r->o.text[RUN_EXPORT]);
     if (s == TRAINC_OK && r->o.given[RUN_SAVE_GRADS] && !r->grads_saved && !interrupted)
         fprintf(stderr, "trainc: note: no step was taken, so %s is not written\n",
                 r->o.text[RUN_SAVE_GRADS]);

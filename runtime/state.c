@@ -6,7 +6,7 @@
  * and read from the master. Anything written makes derived state stale: `init` runs again before
  * the next step. */
 #include "file.h"
-#include "onnx_wire.h"
+#include "names.h"
 #include "rt_dtype.h"
 #include "step.h"
 #include <math.h>
@@ -68,13 +68,15 @@ const trainc_symbol *state_weights(const trainc_step *s, const trainc_symbol *pa
     return param;
 }
 
-/* In pieces of the staging buffer, where the types differ. */
-static trainc_status put_converted(trainc_step *s, const trainc_symbol *y, const void *from_bytes,
-                                   trainc_dtype from) {
+/* `n` elements from number `first` on; in pieces of the staging buffer, where the types differ. */
+static trainc_status put_range(trainc_step *s, const trainc_symbol *y, uint64_t first, uint64_t n,
+                               const void *from_bytes, trainc_dtype from) {
     trainc_dtype to = (trainc_dtype)y->dtype;
-    uint64_t n = y->bytes / rt_dtype[to].bytes, piece = s->staging_bytes / 8;
+    uint64_t size = rt_dtype[to].bytes, piece = s->staging_bytes / 8,
+             offset = y->offset + first * size;
     trainc_status r = TRAINC_OK;
-    if (from == to) return put(s, y, from_bytes);
+    if (from == to)
+        return n ? s->device->vt->upload(s->device, offset, from_bytes, n * size, &s->fail) : r;
     if (!rt_converts(from, to))
         return STEP_FAIL(s, TRAINC_BAD_MODEL, "%s: %s cannot become %s", y->name,
                          rt_dtype[from].name, rt_dtype[to].name);
@@ -84,19 +86,23 @@ static trainc_status put_converted(trainc_step *s, const trainc_symbol *y, const
                        (int64_t)k) >= 0)
             return STEP_FAIL(s, TRAINC_BAD_MODEL, "%s: a value does not fit %s", y->name,
                              rt_dtype[to].name);
-        r = s->device->vt->upload(s->device, y->offset + at * rt_dtype[to].bytes, s->staging,
-                                  k * rt_dtype[to].bytes, &s->fail);
+        r = s->device->vt->upload(s->device, offset + at * size, s->staging, k * size, &s->fail);
     }
+    return r;
+}
+
+trainc_status state_put_range(trainc_step *s, const trainc_symbol *y, uint64_t first, uint64_t n,
+                              const void *bytes, trainc_dtype from) {
+    trainc_status r = put_range(s, y, first, n, bytes, from);
+    const trainc_symbol *master = y->cls == TRAINC_SYM_PARAM ? state_weights(s, y) : y;
+    if (r == TRAINC_OK && master != y) r = put_range(s, master, first, n, bytes, from);
+    s->is_derived = false;
     return r;
 }
 
 trainc_status state_put(trainc_step *s, const trainc_symbol *y, const void *bytes,
                         trainc_dtype from) {
-    trainc_status r = put_converted(s, y, bytes, from);
-    const trainc_symbol *master = y->cls == TRAINC_SYM_PARAM ? state_weights(s, y) : y;
-    if (r == TRAINC_OK && master != y) r = put_converted(s, master, bytes, from);
-    s->is_derived = false;
-    return r;
+    return state_put_range(s, y, 0, y->bytes / rt_dtype[y->dtype].bytes, bytes, from);
 }
 
 trainc_status state_take(trainc_step *s, const trainc_symbol *y, void *bytes) {
@@ -122,6 +128,8 @@ static trainc_status load_file(trainc_step *s, uint32_t file) {
             r = STEP_FAIL(s, TRAINC_BAD_MODEL,
                           "%s is shorter than when it was compiled: weight %s lies beyond its end",
                           s->program->files[file], y->name);
+        else if (y->is_transposed)
+            r = state_put_transposed(s, y, map.bytes + y->file_offset, (trainc_dtype)y->dtype);
         else
             r = put(s, y, map.bytes + y->file_offset);
     }
@@ -144,26 +152,37 @@ static trainc_status load_own(trainc_step *s) {
     return r;
 }
 
+/* h: the form in which the program's own model holds y, or NULL. */
 static trainc_status check_same(trainc_step *s, const trainc_symbol *y, const onnx_tensor *t,
-                                const char *path) {
+                                const trainc_holder *h, const char *path) {
     char have[200], want[200];
-    bool same = t->rank == y->rank;
-    for (int i = 0; same && i < y->rank; i++) same = t->dims[i] == y->dims[i];
+    int rank = h ? h->rank : y->rank;
+    const int64_t *dims = h ? h->dims : y->dims;
+    bool same = t->rank == rank;
+    for (int i = 0; same && i < rank; i++) same = t->dims[i] == dims[i];
     if (same && t->dtype && rt_converts((trainc_dtype)t->dtype, (trainc_dtype)y->dtype))
         return TRAINC_OK;
-    return STEP_FAIL(s, TRAINC_BAD_MODEL, "%s: %s is %s, the program wants %s", path, y->name,
+    return STEP_FAIL(s, TRAINC_BAD_MODEL, "%s: %s is %s, the program wants %s", path, t->name,
                      fail_dims(have, sizeof have, t->rank, t->dims),
-                     fail_dims(want, sizeof want, y->rank, y->dims));
+                     fail_dims(want, sizeof want, rank, dims));
 }
 
-static trainc_status put_initializer(trainc_step *s, const trainc_symbol *y, const onnx_tensor *t) {
+static trainc_status put_turned(trainc_step *s, const trainc_symbol *y, const void *bytes, int from,
+                                bool is_transposed) {
+    return is_transposed ? state_put_transposed(s, y, bytes, (trainc_dtype)from)
+                         : state_put(s, y, bytes, (trainc_dtype)from);
+}
+
+static trainc_status put_initializer(trainc_step *s, const trainc_symbol *y, const onnx_tensor *t,
+                                     const trainc_holder *h) {
     FileMap map;
-    if (!t->file) return state_put(s, y, t->data, (trainc_dtype)t->dtype);
+    bool is_transposed = h && h->is_transposed;
+    if (!t->file) return put_turned(s, y, t->data, t->dtype, is_transposed);
     trainc_status r = file_map(&map, t->file, TRAINC_BAD_MODEL, &s->fail);
     if (r != TRAINC_OK) return r;
     r = t->offset > map.n || t->bytes > map.n - t->offset
             ? STEP_FAIL(s, TRAINC_BAD_MODEL, "%s is too short for %s", t->file, y->name)
-            : state_put(s, y, map.bytes + t->offset, (trainc_dtype)t->dtype);
+            : put_turned(s, y, map.bytes + t->offset, t->dtype, is_transposed);
     file_unmap(&map);
     return r;
 }
@@ -176,12 +195,13 @@ static trainc_status load_onnx(trainc_step *s, const char *path) {
     if (r != TRAINC_OK) STEP_FAIL(s, r, "%s", error ? error : path);
     for (int pass = 0; pass < 2 && r == TRAINC_OK;
          pass++) /* all is checked before anything is changed */
-        for (size_t i = 0; i < list.n && r == TRAINC_OK; i++) {
-            const trainc_symbol *y = step_symbol(s, list.items[i].name, TRAINC_SYM_PARAM);
-            n += y != NULL;
-            if (y)
-                r = pass ? put_initializer(s, y, &list.items[i])
-                         : check_same(s, y, &list.items[i], path);
+        for (uint32_t i = 0; i < s->n_order && r == TRAINC_OK; i++) {
+            const trainc_symbol *y = s->order[i];
+            const trainc_holder *h = NULL;
+            const onnx_tensor *t =
+                y->cls == TRAINC_SYM_PARAM ? name_initializer(s, &list, y, &h) : NULL;
+            n += t != NULL;
+            if (t) r = pass ? put_initializer(s, y, t, h) : check_same(s, y, t, h, path);
         }
     if (r == TRAINC_OK && n == 0)
         r = STEP_FAIL(s, TRAINC_BAD_MODEL, "%s holds no parameter of this program", path);
@@ -217,17 +237,10 @@ trainc_status trainc_load(trainc_step *s, const char *path) {
 
 /* ---------------------------------------------------------------- by name */
 
-static const trainc_symbol *find_any(const trainc_step *s, const char *name) {
-    for (uint32_t i = 0; i < s->n_order; i++)
-        if (s->order[i]->cls != TRAINC_SYM_INPUT && strcmp(s->order[i]->name, name) == 0)
-            return s->order[i];
-    return NULL;
-}
-
 static trainc_status checked(trainc_step *s, const char *name, size_t bytes,
                              const trainc_symbol **y) {
     if (!s->device) return TRAINC_USAGE;
-    *y = find_any(s, name);
+    *y = name_symbol(s, name);
     if (!*y) return STEP_FAIL(s, TRAINC_USAGE, "nothing is called %s", name);
     if ((*y)->bytes != bytes)
         return STEP_FAIL(s, TRAINC_USAGE, "%s has %llu bytes, not %zu", name,

@@ -60,6 +60,7 @@ trainc_status inputs_init(trainc_step *);
 trainc_status state_constants(trainc_step *);    /* uploads the plan's constants */
 trainc_status state_reset(trainc_step *);        /* every state that comes from no file: its bytes in the library, or its fill */
 trainc_status state_put(trainc_step *, const trainc_symbol *, const void *, trainc_dtype from); /* converts floats */
+trainc_status state_put_range(trainc_step *, const trainc_symbol *, uint64_t first, uint64_t n, const void *, trainc_dtype from); /* elements */
 trainc_status state_take(trainc_step *, const trainc_symbol *, void *); /* the symbol's own type */
 const trainc_symbol *state_weights(const trainc_step *, const trainc_symbol *param); /* its master copy where there is one */
 

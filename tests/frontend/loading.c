@@ -120,7 +120,8 @@ Test(loading, export_replaces_one_initializer_and_keeps_the_rest) {
     char out[] = "/tmp/trainc-test-XXXXXX", data[64], *error = NULL;
     close(mkstemp(out));
     snprintf(data, sizeof data, "%s.data", out);
-    cr_assert_eq(onnx_wire_export(MODEL("external"), out, ones_for_v, ones, &error), TRAINC_OK);
+    cr_assert_eq(onnx_wire_export(MODEL("external"), out, ones_for_v, ones, NULL, 0, &error),
+                 TRAINC_OK);
     Model m = import_good((ImportOptions){.path = out, DIMS({"batch", 2})});
     read_at(&graph_state(m.graph, "w")->source, got);
     read_at(&graph_state(m.graph, "v")->source, got + 4);
@@ -133,7 +134,8 @@ Test(loading, export_replaces_one_initializer_and_keeps_the_rest) {
 Test(loading, export_without_replacement_is_the_same_file) {
     char out[] = "/tmp/trainc-test-XXXXXX", *error = NULL, before[4096], after[4096];
     close(mkstemp(out));
-    cr_assert_eq(onnx_wire_export(MODEL("tiny"), out, ones_for_v, NULL, &error), TRAINC_OK);
+    cr_assert_eq(onnx_wire_export(MODEL("tiny"), out, ones_for_v, NULL, NULL, 0, &error),
+                 TRAINC_OK);
     size_t n = read_file(MODEL("tiny"), before, sizeof before);
     cr_assert_eq(read_file(out, after, sizeof after), n);
     cr_assert_arr_eq(after, before, n);

@@ -1,0 +1,64 @@
+/* export.c - the trained model as ONNX again: every initializer in the form in which the file has
+ * it, whatever PyTorch calls the parameter and however it lays it out. What the exporter had merged
+ * is written apart. */
+#include "names.h"
+#include "rt_dtype.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Export {
+    trainc_step *step;
+    void *bytes, *turned;
+    bool failed;
+} Export;
+
+static const trainc_holder *holder_of(const trainc_program *p, const char *initializer) {
+    for (uint32_t i = 0; i < p->n_holders; i++)
+        if (strcmp(p->holders[i].initializer, initializer) == 0) return &p->holders[i];
+    return NULL;
+}
+
+static const void *fetch_weight(void *user, const char *name, uint64_t bytes) {
+    Export *e = user;
+    const trainc_holder *h = holder_of(e->step->program, name);
+    const char *param = h ? h->param : name;
+    const trainc_symbol *y = param ? step_symbol(e->step, param, TRAINC_SYM_PARAM) : NULL;
+    y = y ? state_weights(e->step, y) : NULL;
+    if (!y || y->bytes != bytes) return NULL;
+    e->failed |= state_take(e->step, y, e->bytes) != TRAINC_OK;
+    if (!h || !h->is_transposed || !bytes) return e->bytes;
+    transpose_elements(e->turned, e->bytes, 0, (uint64_t)y->dims[1], (uint64_t)y->dims[0],
+                       (uint64_t)y->dims[1], rt_dtype[y->dtype].bytes);
+    return e->turned;
+}
+
+static size_t splits_of(const trainc_program *p, onnx_split *splits) {
+    size_t n = 0;
+    for (uint32_t i = 0; i < p->n_holders; i++) {
+        const trainc_holder *h = &p->holders[i];
+        if (h->from) splits[n++] = (onnx_split){h->initializer, h->from, h->readers, h->n_readers};
+    }
+    return n;
+}
+
+trainc_status model_export(trainc_step *s, const char *path) {
+    const trainc_program *p = s->program;
+    uint64_t most = 1;
+    char *error = NULL;
+    for (uint32_t i = 0; i < s->n_order; i++)
+        most = s->order[i]->bytes > most ? s->order[i]->bytes : most;
+    Export e = {s, malloc(most), malloc(most), false};
+    onnx_split *splits = calloc(p->n_holders + 1, sizeof *splits);
+    trainc_status status = TRAINC_OK;
+    if (!e.bytes || !e.turned || !splits)
+        status = STEP_FAIL(s, TRAINC_NO_MEMORY, "no memory to export");
+    else
+        status = onnx_wire_export(p->model, path, fetch_weight, &e, splits, splits_of(p, splits),
+                                  &error);
+    if (status != TRAINC_OK && error) STEP_FAIL(s, status, "%s", error);
+    free(error);
+    free(splits);
+    free(e.turned);
+    free(e.bytes);
+    return e.failed ? TRAINC_DEVICE : status;
+}
