@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_WALKS = 4, MAX_STEPS = 32, MAX_FOLD_ELEMS = 65536, MAX_RULES = 128 };
+enum { MAX_WALKS = 4, MAX_STEPS = 32, MAX_FOLD_ELEMS = 262144, MAX_RULES = 128 };
 typedef enum RuleDomain { ON_ANY, ON_INT } RuleDomain;
 typedef struct RuleRow {
     const char *name;
@@ -135,14 +135,30 @@ static Value shrink_const(Simplify *s, Graph *g, Value v) {
     return r;
 }
 
+/* Is v, a view or a sum, one repeated element because its operand is? */
+static bool repeats_one(const Graph *g, Value v, double *x) {
+    double first;
+    uint32_t n = graph_node(g, v)->n_operands;
+    OpCode op = graph_op(g, v);
+    if (!n || !const_splat(g, graph_operand(g, v, 0), &first)) return false;
+    *x = first;
+    if (op == OP_pad || op == OP_window) return attr_f(g, v, A_VALUE, 0) == first;
+    if (op == OP_gather || op == OP_take || op == OP_gather_nd) return true;
+    if (op == OP_sum) {
+        *x *= (double)type_elems(graph_type_at(g, graph_operand(g, v, 0))) /
+              (double)type_elems(graph_type_at(g, v));
+        return fabs(*x) < 0x1p53;
+    }
+    return op_info[op].lower == LOWER_VIEW && n == 1 && const_splat(g, v, x);
+}
+
 static Value fold(Simplify *s, Graph *g, Value v) {
     LowerClass lower = op_info[graph_op(g, v)].lower;
     double x;
     if (graph_op(g, v) == OP_const) return shrink_const(s, g, v);
     if (lower == LOWER_LEAF || lower == LOWER_MACRO) return 0;
     int64_t elems = type_elems(graph_type_at(g, v));
-    if (lower == LOWER_VIEW && graph_node(g, v)->n_operands == 1 && elems && const_splat(g, v, &x))
-        return build_splat(g, graph_node(g, v)->type, x);
+    if (elems && repeats_one(g, v, &x)) return build_splat(g, graph_node(g, v)->type, x);
     if (!operands_constant(g, v) || graph_op(g, v) == OP_expand)
         return 0; /* repeats stay repeats */
     if (lower == LOWER_MAP && elems && operands_splat(g, v)) return fold_splat(s, g, v);

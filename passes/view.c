@@ -6,6 +6,7 @@
  * which rounds once where the sum rounded often. */
 #include "pass.h"
 #include "simplify.h"
+#include "strided.h"
 #include <string.h>
 
 static Type type_of(const Graph *g, Value v) { return *graph_type_at(g, v); }
@@ -238,6 +239,77 @@ static Value view_cast(Graph *g, Value v) {
 
 /* ---- gathers of known places ---- */
 
+/* Indices that are affine in their coordinates pick at even distances: axis k of the result steps
+ * by what an index steps there, times the stride of the axis it picks from. `axis` of the operand
+ * is read at element idx. false where an index is out of range somewhere. */
+static bool add_index(const Affine *idx, const Type *coordinates, int64_t extent, int64_t stride,
+                      uint32_t at, Strided *s) {
+    if (affine_min(idx, coordinates) < 0 || affine_max(idx, coordinates) >= extent) return false;
+    s->offset += idx->c * stride;
+    for (uint32_t i = 0; i < coordinates->rank; i++) s->strides[at + i] += idx->a[i] * stride;
+    return true;
+}
+
+enum { GATHER_VIEWS = 5 };
+
+static void add_axis(Strided *s, int64_t extent, int64_t stride) {
+    s->dims[s->rank] = extent;
+    s->strides[s->rank++] += extent == 1 ? 0 : stride;
+}
+
+static void row_major(const Type *t, int64_t *strides) {
+    int64_t stride = 1;
+    for (uint32_t i = t->rank; i-- > 0; stride *= t->dims[i]) strides[i] = stride;
+}
+
+static Value gather_affine(Graph *g, Value v) {
+    Value a = graph_operand(g, v, 0), idx = graph_operand(g, v, 1);
+    Type from = type_of(g, a), at = type_of(g, idx);
+    uint32_t axis = (uint32_t)attr_i(g, v, A_AXIS, 0);
+    int64_t strides[MAX_RANK];
+    Strided s = {.base = a};
+    Affine f;
+    row_major(&from, strides);
+    if (!affine_of(g, idx, &f)) return 0;
+    for (uint32_t i = 0; i < axis; i++) add_axis(&s, from.dims[i], strides[i]);
+    if (!add_index(&f, &at, from.dims[axis], strides[axis], s.rank, &s)) return 0;
+    for (uint32_t i = 0; i < at.rank; i++) add_axis(&s, at.dims[i], 0);
+    for (uint32_t i = axis + 1; i < from.rank; i++) add_axis(&s, from.dims[i], strides[i]);
+    return strided_build(g, &s, GATHER_VIEWS);
+}
+
+/* One index of the vectors in idx: [.., n] -> [.., 1]. */
+static Value index_column(Graph *g, Value idx, int64_t column) {
+    Type t = type_of(g, idx);
+    int64_t start[MAX_RANK] = {0};
+    start[t.rank - 1] = column;
+    t.dims[t.rank - 1] = 1;
+    Value v = build_slice(g, idx, start, t.dims, NULL), simpler;
+    while (graph_op(g, v) == OP_slice && (simpler = view_simplify(g, v))) v = simpler;
+    return v;
+}
+
+static Value gather_nd_affine(Graph *g, Value v) {
+    Value a = graph_operand(g, v, 0), idx = graph_operand(g, v, 1);
+    Type from = type_of(g, a), at = type_of(g, idx);
+    uint32_t batch = (uint32_t)attr_i(g, v, A_BATCH, 0), n = (uint32_t)at.dims[at.rank - 1];
+    int64_t strides[MAX_RANK];
+    Strided s = {.base = a};
+    row_major(&from, strides);
+    for (uint32_t k = 0; k < n; k++) {
+        Affine f;
+        Value column = index_column(g, idx, k);
+        Type t = type_of(g, column);
+        if (!affine_of(g, column, &f) ||
+            !add_index(&f, &t, from.dims[batch + k], strides[batch + k], 0, &s))
+            return 0;
+    }
+    s.strides[at.rank - 1] = 0;
+    for (uint32_t i = 0; i + 1 < at.rank; i++) add_axis(&s, at.dims[i], i < batch ? strides[i] : 0);
+    for (uint32_t i = batch + n; i < from.rank; i++) add_axis(&s, from.dims[i], strides[i]);
+    return strided_build(g, &s, GATHER_VIEWS);
+}
+
 /* The first index and the step where a constant's elements are evenly spaced. One element: step 1.
  */
 static bool progression(const Graph *g, Value idx, int64_t *first, int64_t *step) {
@@ -267,7 +339,7 @@ static Value view_gather(Graph *g, Value v) {
     int64_t start[MAX_RANK] = {0}, steps[MAX_RANK], first, step, axis = attr_i(g, v, A_AXIS, 0);
     Value a = graph_operand(g, v, 0), idx = graph_operand(g, v, 1);
     Type from = type_of(g, a), t = type_of(g, v);
-    if (!progression(g, idx, &first, &step)) return 0;
+    if (!progression(g, idx, &first, &step)) return gather_affine(g, v);
     int64_t n = type_elems(graph_type_at(g, idx)), last = first + (n - 1) * step;
     if (first < 0 || last < 0 || first >= from.dims[axis] || last >= from.dims[axis]) return 0;
     for (uint32_t i = 0; i < from.rank; i++) steps[i] = 1;
@@ -320,6 +392,28 @@ static Value map_of_repeats(Graph *g, Value v) {
     return build_expand(g, once, full.rank, full.dims);
 }
 
+static Value view_of_one(Graph *g, Value v) {
+    Value to = 0;
+    switch ((int)graph_op(g, v)) {
+    case OP_reshape:
+        to = view_reshape(g, v);
+        break;
+    case OP_transpose:
+        to = view_transpose(g, v);
+        break;
+    case OP_expand:
+        to = view_expand(g, v);
+        break;
+    case OP_slice:
+        to = view_slice(g, v);
+        break;
+    default:
+        return 0;
+    }
+    if (!to) to = strided_shortest(g, v);
+    return to == v ? 0 : to;
+}
+
 Value view_simplify(Graph *g, Value v) {
     if (op_info[graph_op(g, v)].lower == LOWER_MAP) {
         Value repeated = map_of_repeats(g, v);
@@ -327,19 +421,18 @@ Value view_simplify(Graph *g, Value v) {
     }
     switch ((int)graph_op(g, v)) {
     case OP_reshape:
-        return view_reshape(g, v);
     case OP_transpose:
-        return view_transpose(g, v);
     case OP_expand:
-        return view_expand(g, v);
     case OP_slice:
-        return view_slice(g, v);
+        return view_of_one(g, v);
     case OP_pad:
         return view_pad(g, v);
     case OP_concat:
         return view_concat(g, v);
     case OP_gather:
         return view_gather(g, v);
+    case OP_gather_nd:
+        return gather_nd_affine(g, v);
     case OP_dot:
         return view_dot(g, v);
     case OP_sum:
