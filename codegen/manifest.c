@@ -114,7 +114,9 @@ static void print_args(Text *out, const StepTable *t, const StepLaunch *l) {
                 out, "{\"offset\": %llu, \"bytes\": %llu, \"access\": \"%s\", \"value\": \"%%%u\"",
                 (unsigned long long)a->offset, (unsigned long long)a->bytes, access[a->access],
                 a->value);
-        if (a->stride) text_printf(out, ", \"stride\": %lld", (long long)a->stride);
+        if (a->stride[0] || a->stride[1])
+            text_printf(out, ", \"stride\": [%lld, %lld]", (long long)a->stride[0],
+                        (long long)a->stride[1]);
         text_printf(out, "}");
     }
 }
@@ -130,37 +132,37 @@ static void print_launch(Text *out, const StepTable *t, const StepLaunch *l, con
     text_printf(out, "]}");
 }
 
-static void print_launches(Text *out, const StepTable *t, EntryKind e, uint32_t first, uint32_t n,
-                           const char *indent) {
-    for (uint32_t i = 0; i < n; i++) {
-        text_printf(out, i ? "," : "");
-        print_launch(out, t, &t->launches[e][first + i], indent);
+/* Launches and loops that begin at *at, up to `end`; *loop is the next one. A loop is one item:
+ * what sets its carries, then the launches of one turn. */
+static void print_items(Text *out, const StepTable *t, EntryKind e, uint32_t *at, uint32_t end,
+                        uint32_t *loop, uint32_t depth) {
+    const char *indent = arena_printf(t->arena, "%*s", (int)(10 + 2 * depth), "");
+    for (bool is_first = true; *at < end; is_first = false) {
+        const StepLoop *l = *loop < t->n_loops[e] ? &t->loops[e][*loop] : NULL;
+        text_printf(out, is_first ? "" : ",");
+        if (!l || *at + l->n_inits != l->first) {
+            print_launch(out, t, &t->launches[e][(*at)++], indent);
+            continue;
+        }
+        ++*loop;
+        text_printf(out, "\n%s{\"loop\": {\"trips\": %lld, \"reverse\": %s, \"before\": [", indent,
+                    (long long)l->trips, l->is_reverse ? "true" : "false");
+        for (; *at < l->first; ++*at) {
+            print_launch(out, t, &t->launches[e][*at], indent);
+            text_printf(out, *at + 1 < l->first ? "," : "");
+        }
+        text_printf(out, "], \"launches\": [");
+        print_items(out, t, e, at, l->first + l->n, loop, depth + 1);
+        text_printf(out, "]}}");
     }
-}
-
-/* One item of an entry: what sets the carries, then the launches of one turn. */
-static void print_loop(Text *out, const StepTable *t, EntryKind e, const StepLoop *l) {
-    text_printf(out, "\n          {\"loop\": {\"trips\": %lld, \"reverse\": %s, \"before\": [",
-                (long long)l->trips, l->is_reverse ? "true" : "false");
-    print_launches(out, t, e, l->first - l->n_inits, l->n_inits, "            ");
-    text_printf(out, "], \"launches\": [");
-    print_launches(out, t, e, l->first, l->n, "            ");
-    text_printf(out, "]}}");
 }
 
 static void print_entries(Text *out, const StepTable *t) {
     text_printf(out, "      \"entries\": {");
     for (EntryKind e = 0; e < N_ENTRIES; e++) {
+        uint32_t at = 0, loop = 0;
         text_printf(out, "%s\n        \"%s\": [", e ? "," : "", entry_name[e]);
-        for (uint32_t i = 0; i < t->n_launches[e]; i++) {
-            const StepLoop *loop = step_table_loop(t, e, i);
-            text_printf(out, i ? "," : "");
-            if (loop) {
-                print_loop(out, t, e, loop);
-                i = loop->first + loop->n - 1;
-            } else
-                print_launch(out, t, &t->launches[e][i], "          ");
-        }
+        print_items(out, t, e, &at, t->n_launches[e], &loop, 0);
         text_printf(out, t->n_launches[e] ? "\n        ]" : "]");
     }
     text_printf(out, "\n      }\n");
@@ -172,9 +174,8 @@ static double predicted_ms(const ManifestTarget *m) {
     for (EntryKind e = ENTRY_MICRO; e <= ENTRY_APPLY; e++) {
         double times = e == ENTRY_MICRO ? (double)t->plan->accumulation_steps : 1;
         for (uint32_t i = 0; i < t->n_launches[e]; i++) {
-            const StepLoop *loop = step_table_loop(t, e, i);
-            double turns = loop && i >= loop->first ? (double)loop->trips : 1;
-            ms += times * turns * target_predict_ms(m->target->target, t->launches[e][i].k);
+            const StepLaunch *l = &t->launches[e][i];
+            ms += times * l->times * target_predict_ms(m->target->target, l->k);
         }
     }
     return ms;

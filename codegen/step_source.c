@@ -233,10 +233,13 @@ static void print_args(Text *out, const StepTable *t, const char *kind) {
         const StepArg *a = &t->args[i];
         text_printf(out, "    {");
         step_string(out, a->scalar);
-        text_printf(out, ", %llu, %llu, %d, %u, %lld},\n", (unsigned long long)a->offset,
-                    (unsigned long long)a->bytes, a->dtype, a->access, (long long)a->stride);
+        text_printf(out, ", %llu, %llu, %d, %u", (unsigned long long)a->offset,
+                    (unsigned long long)a->bytes, a->dtype, a->access);
+        if (a->stride[0] || a->stride[1])
+            text_printf(out, ", {%lld, %lld}", (long long)a->stride[0], (long long)a->stride[1]);
+        text_printf(out, "},\n");
     }
-    text_printf(out, "    {NULL, 0, 0, 1, 1, 0}\n};\n");
+    text_printf(out, "    {NULL, 0, 0, 1, 1}\n};\n");
 }
 
 static void print_kernels(Text *out, const StepTable *t, const char *kind, const char *lib) {

@@ -65,12 +65,15 @@ static void print_ints(Text *out, const char *field, const int64_t *v, int n) {
     text_printf(out, "}");
 }
 
-/* Where a group stands: in the step, or in the body of the loop `around`. */
+/* Where a group stands: in the step, or in the body of the loop `around`, which stands in `outer`.
+ */
 typedef struct Scope {
     const Graph *g;
     const Plan *plan;
     const PackedBuffer *packed; /* NULL: no buffer is packed */
-    const Group *around;        /* NULL: in the step itself */
+    const struct Scope *outer;  /* NULL: in the step itself */
+    const Group *around;
+    uint32_t depth; /* loops around it */
 } Scope;
 
 /* The initializer of a trainc_contraction whose raw product goes to param `d`. The library's
@@ -160,28 +163,34 @@ static StepKernel kernel_print(StepTable *t, const Scope *scope, const Kernel *k
 
 /* ---- arguments ---- */
 
-/* Bytes of the workspace that are so far into the body's own plan. */
-static uint64_t own_bytes(const Group *around, uint64_t offset) {
-    return around->workspace_offset + offset - around->loop->own_offset;
+/* Where in the arena the bytes lie that are so far into the plan of the scope, and that it alone
+ * knows. */
+static uint64_t own_offset(const Scope *scope, uint64_t offset) {
+    if (!scope->outer) return offset;
+    return own_offset(scope->outer, scope->around->workspace_offset) + offset -
+           scope->around->loop->own_offset;
 }
 
-static void place_buffer(const StepTable *t, const Scope *scope, uint32_t buffer, StepArg *a) {
-    a->offset = scope->plan->buffers[buffer].offset;
-    if (!scope->around) return;
-    const PlanPlace *p = &scope->around->loop->places[buffer];
-    assert(p->is_bound);
-    a->offset = p->buffer ? t->plan->buffers[p->buffer - 1].offset + p->offset
-                          : own_bytes(scope->around, a->offset);
-    a->stride = p->stride;
+static void place_buffer(const Scope *scope, uint32_t buffer, StepArg *a) {
+    const uint64_t offset = scope->plan->buffers[buffer].offset;
+    const PlanPlace *p = scope->outer ? &scope->around->loop->places[buffer] : NULL;
+    assert(!p || p->is_bound);
+    if (!p || !p->buffer) {
+        a->offset = own_offset(scope, offset);
+        return;
+    }
+    place_buffer(scope->outer, p->buffer - 1, a);
+    a->offset += p->offset;
+    a->stride[scope->depth - 1] = p->stride;
 }
 
 /* The number of the turn: a number that moves by 1. */
 static void place_number(const Scope *scope, StepArg *a) {
-    if (!scope->around || strcmp(a->scalar, "t") != 0) return;
+    if (!scope->outer || strcmp(a->scalar, "t") != 0) return;
     const PlanLoop *l = scope->around->loop;
     a->scalar = "";
     a->offset = (uint64_t)(l->is_reverse && l->trips > 0 ? l->trips - 1 : 0);
-    a->stride = l->is_reverse ? -1 : 1;
+    a->stride[scope->depth - 1] = l->is_reverse ? -1 : 1;
 }
 
 static void add_arg(StepTable *t, const Scope *scope, const Group *group, const Param *p) {
@@ -195,14 +204,13 @@ static void add_arg(StepTable *t, const Scope *scope, const Group *group, const 
                  .access = (uint8_t)(p->is_read | p->is_written << 1),
                  .value = p->value};
     if (p->is_workspace) {
-        a.offset = scope->around ? own_bytes(scope->around, group->workspace_offset)
-                                 : group->workspace_offset;
+        a.offset = own_offset(scope, group->workspace_offset);
         a.bytes = group->workspace_bytes;
     } else if (p->is_scalar) {
         a.offset = (uint64_t)p->constant;
         place_number(scope, &a);
     } else {
-        place_buffer(t, scope, p->buffer - 1, &a);
+        place_buffer(scope, p->buffer - 1, &a);
         a.bytes = (uint64_t)p->elems * dtype_info[p->dtype].bytes;
     }
     if (p->buffer && scope->packed && scope->packed[p->buffer - 1].k)
@@ -213,9 +221,9 @@ static void add_arg(StepTable *t, const Scope *scope, const Group *group, const 
 /* ---- launches ---- */
 
 static void add_launch(StepTable *t, const Scope *scope, EntryKind e, const Group *group,
-                       uint32_t number) {
+                       uint32_t number, double times) {
     const Kernel *k = kernel_lower_group(scope->g, scope->plan, group, number, t->is_gpu, t->arena);
-    StepLaunch l = {.k = k, .first_arg = t->n_args, .n_args = k->n_params};
+    StepLaunch l = {.k = k, .first_arg = t->n_args, .n_args = k->n_params, .times = times};
     l.kernel = kernel_intern(t, kernel_print(t, scope, k, group));
     if (t->is_gpu) l.shape = target_hip_launch(k);
     for (uint32_t i = 0; i < k->n_params; i++) add_arg(t, scope, group, &k->params[i]);
@@ -224,32 +232,52 @@ static void add_launch(StepTable *t, const Scope *scope, EntryKind e, const Grou
                 &(Param){.is_workspace = true, .is_written = true, .dtype = DT_U8});
         l.n_args++;
     }
+    const uint32_t n = t->n_launches[e];
+    if (n == t->cap_launches[e]) {
+        t->cap_launches[e] = n ? 2 * n : 64;
+        t->launches[e] =
+            arena_grow(t->arena, t->launches[e], n * sizeof l, t->cap_launches[e] * sizeof l);
+    }
     t->launches[e][t->n_launches[e]++] = l;
 }
 
-static void add_loop(StepTable *t, const Scope *scope, EntryKind e, const Group *group,
-                     uint32_t order) {
-    const PlanLoop *l = group->loop;
-    const EntryPlan *ep = &l->plan->entries[ENTRY_MICRO];
-    const Scope body = {.g = l->body, .plan = l->plan, .around = group};
-    StepLoop *loop = &t->loops[e][t->n_loops[e]];
-    for (uint32_t i = 0; i < l->n_inits; i++) add_launch(t, scope, e, &l->inits[i], t->n_numbers++);
-    *loop = (StepLoop){.first = t->n_launches[e],
-                       .n = ep->n,
-                       .n_inits = l->n_inits,
-                       .order = order,
-                       .trips = l->trips,
-                       .is_reverse = l->is_reverse};
-    t->n_loops[e] += ep->n > 0; /* a body that changes nothing leaves the first values */
-    for (uint32_t i = 0; i < ep->n; i++) {
-        const Group *inner = &l->plan->groups[ep->order[i]];
-        assert(!inner->loop && "a loop in a loop");
-        add_launch(t, &body, e, inner, t->n_numbers++);
+static StepLoop *new_loop(StepTable *t, EntryKind e, uint32_t *number) {
+    const uint32_t n = *number = t->n_loops[e];
+    if (n == t->cap_loops[e]) {
+        t->cap_loops[e] = n ? 2 * n : 8;
+        t->loops[e] = arena_grow(t->arena, t->loops[e], n * sizeof **t->loops,
+                                 t->cap_loops[e] * sizeof **t->loops);
     }
+    return &t->loops[e][t->n_loops[e]++];
 }
 
-static uint32_t count_launches(const Group *group) {
-    return group->loop ? group->loop->n_inits + group->loop->plan->entries[ENTRY_MICRO].n : 1;
+static void add_group(StepTable *t, const Scope *scope, EntryKind e, uint32_t group, double times);
+
+static void add_loop(StepTable *t, const Scope *scope, EntryKind e, const Group *group,
+                     double times) {
+    const PlanLoop *l = group->loop;
+    const EntryPlan *ep = &l->plan->entries[ENTRY_MICRO];
+    const Scope body = {
+        .g = l->body, .plan = l->plan, .outer = scope, .around = group, .depth = scope->depth + 1};
+    uint32_t number;
+    assert(scope->depth < 2 && "the frontend lays loops out that lie deeper");
+    for (uint32_t i = 0; i < l->n_inits; i++)
+        add_launch(t, scope, e, &l->inits[i], t->n_numbers++, times);
+    if (!ep->n) return; /* a body that changes nothing leaves the first values */
+    const uint32_t first = t->n_launches[e];
+    *new_loop(t, e, &number) = (StepLoop){
+        .first = first, .n_inits = l->n_inits, .trips = l->trips, .is_reverse = l->is_reverse};
+    for (uint32_t i = 0; i < ep->n; i++)
+        add_group(t, &body, e, ep->order[i], times * (double)l->trips);
+    t->loops[e][number].n = t->n_launches[e] - first;
+}
+
+static void add_group(StepTable *t, const Scope *scope, EntryKind e, uint32_t group, double times) {
+    const Group *it = &scope->plan->groups[group];
+    if (it->kind == GROUP_LOOP)
+        add_loop(t, scope, e, it, times);
+    else
+        add_launch(t, scope, e, it, scope->outer ? t->n_numbers++ : group, times);
 }
 
 StepTable step_table_build(const Graph *g, const Plan *plan, bool is_gpu, Arena *arena) {
@@ -257,29 +285,10 @@ StepTable step_table_build(const Graph *g, const Plan *plan, bool is_gpu, Arena 
         .g = g, .plan = plan, .is_gpu = is_gpu, .arena = arena, .n_numbers = plan->n_groups};
     if (!is_gpu) t.packed = step_packed(g, plan, arena);
     const Scope scope = {.g = g, .plan = plan, .packed = t.packed};
-    for (EntryKind e = 0; e < N_ENTRIES; e++) {
-        const EntryPlan *ep = &plan->entries[e];
-        uint32_t n = 0;
-        for (uint32_t i = 0; i < ep->n; i++) n += count_launches(&plan->groups[ep->order[i]]);
-        t.launches[e] = arena_alloc(arena, (n + 1) * sizeof *t.launches[e]);
-        t.loops[e] = arena_alloc(arena, (ep->n + 1) * sizeof *t.loops[e]);
-        for (uint32_t i = 0; i < ep->n; i++) {
-            const Group *group = &plan->groups[ep->order[i]];
-            if (group->kind == GROUP_LOOP)
-                add_loop(&t, &scope, e, group, i);
-            else
-                add_launch(&t, &scope, e, group, ep->order[i]);
-        }
-    }
+    for (EntryKind e = 0; e < N_ENTRIES; e++)
+        for (uint32_t i = 0; i < plan->entries[e].n; i++)
+            add_group(&t, &scope, e, plan->entries[e].order[i], 1);
     return t;
-}
-
-const StepLoop *step_table_loop(const StepTable *t, EntryKind e, uint32_t launch) {
-    for (uint32_t i = 0; i < t->n_loops[e]; i++) {
-        const StepLoop *l = &t->loops[e][i];
-        if (launch + l->n_inits >= l->first && launch < l->first + l->n) return l;
-    }
-    return NULL;
 }
 
 void step_text_named(Text *out, const char *text, const char *name) {

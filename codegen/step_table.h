@@ -14,11 +14,11 @@ typedef struct StepKernel {        /* distinct text: equal kernels share one */
     uint32_t n_users;
     uint64_t hash;
 } StepKernel;
-typedef struct StepArg { const char *scalar; DType dtype; uint64_t offset, bytes; uint8_t access; Value value; int64_t stride; } StepArg;
-        /* access 1 r, 2 w, 3 rw; scalar "": the number in offset; stride: what offset grows by with each turn of the loop around the launch */
-typedef struct StepLaunch { uint32_t kernel, first_arg, n_args; const Kernel *k; LaunchShape shape; } StepLaunch;
+typedef struct StepArg { const char *scalar; DType dtype; uint64_t offset, bytes; uint8_t access; Value value; int64_t stride[2]; } StepArg;
+        /* access 1 r, 2 w, 3 rw; scalar "": the number in offset; stride: what offset grows by with each turn of the outer loop around the launch, of the one in it */
+typedef struct StepLaunch { uint32_t kernel, first_arg, n_args; const Kernel *k; LaunchShape shape; double times; } StepLaunch; /* times: in one run */
 typedef struct StepLoop {          /* launches first .. first + n - 1, `trips` times; n_inits launches before them set the carries */
-    uint32_t first, n, n_inits, order; /* order: the launch of the plan that this is */
+    uint32_t first, n, n_inits;    /* in launch order, an outer loop before those in it */
     int64_t trips; bool is_reverse;
 } StepLoop;
 /* k: the product by which the buffer of a packed state is laid out; NULL: plain, as every other buffer. is_plain: its readers differ */
@@ -31,8 +31,8 @@ typedef struct StepTable {
     StepKernel *kernels; uint32_t n_kernels, cap_kernels;
     uint32_t *slots; uint32_t cap_slots;   /* hash table of kernel numbers + 1 */
     StepArg *args; uint32_t n_args, cap_args;
-    StepLaunch *launches[N_ENTRIES]; uint32_t n_launches[N_ENTRIES];
-    StepLoop *loops[N_ENTRIES]; uint32_t n_loops[N_ENTRIES];
+    StepLaunch *launches[N_ENTRIES]; uint32_t n_launches[N_ENTRIES], cap_launches[N_ENTRIES];
+    StepLoop *loops[N_ENTRIES]; uint32_t n_loops[N_ENTRIES], cap_loops[N_ENTRIES];
     uint32_t n_numbers;                    /* the next free number of a kernel that is no group of the plan */
 } StepTable;
 
@@ -42,8 +42,6 @@ PackedBuffer *step_packed(const Graph *, const Plan *, Arena *);
 uint64_t step_symbol_bytes(const Graph *, const Buffer *);
 /* step_table.c: lowers every group of the plan, in launch order. Owner of everything: arena. */
 StepTable step_table_build(const Graph *, const Plan *, bool is_gpu, Arena *);
-/* step_table_loop - the loop that a launch of the entry is part of (turns, or sets carries of), or NULL. */
-const StepLoop *step_table_loop(const StepTable *, EntryKind, uint32_t launch);
 /* The text of a kernel with its name in place of `@`. */
 void step_text_named(Text *, const char *text, const char *name);
 

@@ -195,41 +195,33 @@ static trainc_status run_launch(CpuDevice *d, int entry, uint32_t i, Fail *f) {
     return TRAINC_OK;
 }
 
-/* The arguments of a launch as they are in turn `turn` of its loop. */
+/* The arguments of a launch as they are in this turn of the loops around it. */
 static trainc_status place_args(CpuDevice *d, const trainc_launch *l, const CpuCall *c,
-                                int64_t turn, Fail *f) {
+                                const int64_t *turn, Fail *f) {
     bool moved = false;
     for (uint32_t i = l->first_arg; i < l->first_arg + l->n_args; i++) {
         const trainc_arg *a = &d->plan->args[i];
-        if (!a->stride) continue;
-        int64_t at = (int64_t)a->offset + turn * a->stride;
+        if (!device_arg_moves(a)) continue;
         moved = true;
         if (a->scalar)
-            d->numbers[i] = at;
+            d->numbers[i] = device_arg_offset(a, turn);
         else
-            d->args[i] = d->arena + at;
+            d->args[i] = d->arena + device_arg_offset(a, turn);
     }
     if (moved && c->library && !onednn_move(c->library, c->args))
         return fail_set(f, TRAINC_DEVICE, "oneDNN takes no other memory");
     return TRAINC_OK;
 }
 
-static trainc_status run_stretch(CpuDevice *d, int entry, const Stretch *s, Fail *f) {
-    const trainc_launch *launches = d->plan->entries[entry].launches;
-    trainc_status status = TRAINC_OK;
-    for (int64_t turn = 0; turn < s->trips; turn++)
-        for (uint32_t i = s->first; i < s->first + s->n && status == TRAINC_OK; i++) {
-            if (s->trips > 1) status = place_args(d, &launches[i], &d->calls[entry][i], turn, f);
-            if (status == TRAINC_OK) status = run_launch(d, entry, i, f);
-        }
-    return status;
-}
-
 static trainc_status cpu_run(Device *base, int entry, Fail *f) {
     CpuDevice *d = (CpuDevice *)base;
+    const trainc_entry *e = &d->plan->entries[entry];
     trainc_status status = TRAINC_OK;
-    for (Stretch s = {0}; status == TRAINC_OK && device_stretch(&d->plan->entries[entry], &s);)
-        status = run_stretch(d, entry, &s, f);
+    for (Turn t = {0}; status == TRAINC_OK && device_next(e, &t);) {
+        if (t.depth)
+            status = place_args(d, &e->launches[t.launch], &d->calls[entry][t.launch], t.turn, f);
+        if (status == TRAINC_OK) status = run_launch(d, entry, t.launch, f);
+    }
     return status;
 }
 

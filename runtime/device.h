@@ -44,10 +44,15 @@ struct Device {
     bool is_zero;                                        /* the arena came as zeros and no state was written yet */
 };
 extern const DeviceVtable cpu_device, hip_device;
-/* device_stretch - the next stretch of an entry's launches: those of one loop, or those up to the next loop (trips 1). Begin with {0};
- *   false at the end. */
-typedef struct Stretch { uint32_t first, n; int64_t trips; uint32_t loops_done; } Stretch;
-bool device_stretch(const trainc_entry *, Stretch *);
+/* device_next - the next launch of an entry, and in which turn of the loops around it (outer, inner) it is. Begin with {0}; false at
+ *   the end. */
+typedef struct Turn { uint32_t launch, depth; int64_t turn[TRAINC_LOOPS]; uint32_t at, next_loop, loop[TRAINC_LOOPS]; } Turn;
+bool device_next(const trainc_entry *, Turn *);
+/* device_arg_offset - where an argument is in that turn, or what its number is. */
+static inline int64_t device_arg_offset(const trainc_arg *a, const int64_t turn[TRAINC_LOOPS]) {
+    return (int64_t)a->offset + turn[0] * a->stride[0] + turn[1] * a->stride[1];
+}
+static inline bool device_arg_moves(const trainc_arg *a) { return a->stride[0] || a->stride[1]; }
 /* device_args_valid - scalars exist, buffers lie in the arena, launches name kernels and arguments that exist; else *bad says what. */
 bool device_args_valid(const trainc_plan *, const char **bad);
 #endif

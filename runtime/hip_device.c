@@ -241,37 +241,27 @@ static trainc_status launch(HipDevice *d, const trainc_launch *l, Fail *f) {
     return check(d, code, d->plan->kernels[l->kernel].name, f);
 }
 
-/* The arguments of a launch as they are in turn `turn` of its loop. The runtime copies what they
- * are when it is asked to launch. */
-static void place_args(HipDevice *d, const trainc_launch *l, int64_t turn) {
+/* The arguments of a launch as they are in this turn of the loops around it. The runtime copies
+ * them when it is asked to launch. */
+static void place_args(HipDevice *d, const trainc_launch *l, const int64_t *turn) {
     for (uint32_t i = l->first_arg; i < l->first_arg + l->n_args; i++) {
         const trainc_arg *a = &d->plan->args[i];
-        if (!a->stride) continue;
-        int64_t at = (int64_t)a->offset + turn * a->stride;
+        if (!device_arg_moves(a)) continue;
         if (a->scalar)
-            d->numbers[i] = at;
+            d->numbers[i] = device_arg_offset(a, turn);
         else
-            d->pointers[i] = d->arena + at;
+            d->pointers[i] = d->arena + device_arg_offset(a, turn);
     }
-}
-
-static trainc_status run_stretch(HipDevice *d, const trainc_launch *launches, const Stretch *s,
-                                 Fail *f) {
-    trainc_status status = TRAINC_OK;
-    for (int64_t turn = 0; turn < s->trips; turn++)
-        for (uint32_t i = s->first; i < s->first + s->n && status == TRAINC_OK; i++) {
-            if (s->trips > 1) place_args(d, &launches[i], turn);
-            status = launch(d, &launches[i], f);
-        }
-    return status;
 }
 
 static trainc_status hip_run(Device *base, int entry, Fail *f) {
     HipDevice *d = (HipDevice *)base;
     const trainc_entry *e = &d->plan->entries[entry];
     trainc_status status = TRAINC_OK;
-    for (Stretch s = {0}; status == TRAINC_OK && device_stretch(e, &s);)
-        status = run_stretch(d, e->launches, &s, f);
+    for (Turn t = {0}; status == TRAINC_OK && device_next(e, &t);) {
+        if (t.depth) place_args(d, &e->launches[t.launch], t.turn);
+        status = launch(d, &e->launches[t.launch], f);
+    }
     return status;
 }
 

@@ -5,7 +5,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-enum { TRAINC_ABI = 3 };
+enum { TRAINC_ABI = 3, TRAINC_LOOPS = 2 /* one within the other */ };
 typedef enum trainc_symbol_class { TRAINC_SYM_PARAM, TRAINC_SYM_MASTER, TRAINC_SYM_OPTIMIZER, TRAINC_SYM_GRADIENT, TRAINC_SYM_COUNTER, TRAINC_SYM_PACKED,
     TRAINC_SYM_INPUT, TRAINC_SYM_OUTPUT, TRAINC_SYM_CONST } trainc_symbol_class;   /* the first six: the order of StateClass */
 
@@ -23,9 +23,9 @@ typedef struct trainc_symbol {
     int64_t index_limit;              /* INPUT: values must lie in [-limit, limit), or be ignore_index for labels; 0: any */
 } trainc_symbol;
 
-typedef struct trainc_arg { const char *scalar; uint64_t offset, bytes; uint8_t dtype, access; int64_t stride; } trainc_arg;
+typedef struct trainc_arg { const char *scalar; uint64_t offset, bytes; uint8_t dtype, access; int64_t stride[TRAINC_LOOPS]; } trainc_arg;
         /* scalar NULL: arena + offset, access 1 r, 2 w, 3 rw; "": the i64 number in `offset`; else a step scalar of dtype F32 or I64
-         * (runtime/scalar.def). stride: what `offset` grows by from one turn of the loop around the launch to the next */
+         * (runtime/scalar.def). stride: what `offset` grows by with each turn of the outer loop around the launch, of the one in it */
 
 /* A product or convolution that a library may take: raw result to arg `d`; host_epilogue then finishes in place. */
 typedef struct trainc_contraction {
@@ -51,7 +51,7 @@ typedef struct trainc_kernel {
 typedef struct trainc_launch { uint32_t kernel; uint32_t grid[3], block[3], lds_bytes; uint32_t first_arg, n_args; } trainc_launch;
 typedef struct trainc_loop { uint32_t first, n; int64_t trips; } trainc_loop; /* launches first .. first + n - 1 in order, `trips` times */
 typedef struct trainc_entry { const trainc_launch *launches; uint32_t n; const trainc_loop *loops; uint32_t n_loops; } trainc_entry;
-        /* loops: in launch order, apart from each other */
+        /* loops: in launch order, an outer one before those in it */
 typedef struct trainc_image { const char *arch; const unsigned char *bytes; uint64_t n; } trainc_image;
 
 typedef struct trainc_plan {          /* per target kind: "cpu" or "hip" */

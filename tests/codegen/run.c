@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "run.h"
+#include "../fuzz/step_launches.h"
 
 typedef void HostFn(void *const *);
 
@@ -94,7 +95,7 @@ static void plain_product(const Kernel *k, int d, void *const *args) {
 
 int target_c_library_param(const Graph *, const Kernel *);
 
-static void launch(const Case *c, void *lib, const StepLaunch *l, int64_t turn,
+static void launch(const Case *c, void *lib, const StepLaunch *l, const int64_t *turn,
                    const InterpEnv *env, unsigned char *memory, bool library) {
     void *args[128];
     union {
@@ -105,7 +106,7 @@ static void launch(const Case *c, void *lib, const StepLaunch *l, int64_t turn,
     const StepKernel *k = &c->table.kernels[l->kernel];
     for (uint32_t i = 0; i < l->n_args; i++) {
         const StepArg *a = &c->table.args[l->first_arg + i];
-        const int64_t at = (int64_t)a->offset + turn * a->stride;
+        const int64_t at = (int64_t)a->offset + turn[0] * a->stride[0] + turn[1] * a->stride[1];
         args[i] = a->scalar ? (void *)&values[i] : memory + at;
         if (!a->scalar)
             cr_assert(at >= 0 && (uint64_t)at + a->bytes <= c->plan->arena_bytes);
@@ -128,14 +129,9 @@ static void launch(const Case *c, void *lib, const StepLaunch *l, int64_t turn,
 
 void case_run(const Case *c, void *lib, EntryKind e, const InterpEnv *env, unsigned char *memory,
               bool library) {
-    for (uint32_t i = 0, n; i < c->table.n_launches[e]; i += n) {
-        const StepLoop *loop = step_table_loop(&c->table, e, i);
-        const bool turns = loop && i >= loop->first;
-        n = turns ? loop->n : 1;
-        for (int64_t turn = 0; turn < (turns ? loop->trips : 1); turn++)
-            for (uint32_t k = i; k < i + n; k++)
-                launch(c, lib, &c->table.launches[e][k], turn, env, memory, library);
-    }
+    const trainc_entry entry = step_launches(&c->table, e, c->table.arena);
+    for (Turn t = {0}; device_next(&entry, &t);)
+        launch(c, lib, &c->table.launches[e][t.launch], t.turn, env, memory, library);
 }
 
 const Buffer *case_root(const Case *c, EntryKind entry, const Root *root) {

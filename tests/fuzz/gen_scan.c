@@ -1,8 +1,8 @@
 /* gen_scan.c - random loops: a few nodes over carries, slices, the number of the step and values
  * from around the loop, scanned forwards or backwards.
  *
- * A carry must not grow: what the next step gets is brought back to its magnitude. Integer carries
- * count. */
+ * One in four has another loop within. A carry must not grow: what the next step gets is brought
+ * back to its magnitude. Integer carries count. */
 #include "gen.h"
 #include "scan.h"
 #include <assert.h>
@@ -83,7 +83,7 @@ static void add_results(Gen *f, Gen *body, ScanGen *s) {
     }
 }
 
-void gen_scan(Gen *f) {
+static void scan_at(Gen *f, int depth) {
     ScanGen s = {
         .spec = {.name = "fuzz", .trips = gen_int(f, 1, 5), .is_reverse = gen_chance(f, 40)}};
     Gen body = {.g = f->g, .rng = f->rng ^ 0x5CA9};
@@ -98,6 +98,7 @@ void gen_scan(Gen *f) {
         gen_keep(&body, s.spec.t, 8, true);
     }
     for (int64_t n = gen_int(f, 1, 7); n > 0; n--) gen_grow(&body);
+    if (depth == 0 && gen_chance(f, 25)) scan_at(&body, 1);
     add_results(f, &body, &s);
     Value finals[MAX_CARRIES + 1], stacks[MAX_YS + 1];
     bool built = scan_build(f->g, &s.spec, finals, stacks);
@@ -109,3 +110,5 @@ void gen_scan(Gen *f) {
     }
     for (uint32_t i = 0; i < s.spec.n_ys; i++) gen_keep(f, stacks[i], s.y_mag[i], s.y_exact[i]);
 }
+
+void gen_scan(Gen *f) { scan_at(f, 0); }

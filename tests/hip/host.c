@@ -1,6 +1,7 @@
 /* host.c - builds and runs HIP source on this machine: build_standin makes a library, its shim_run
  * is called in this process. */
 #include "host.h"
+#include "../fuzz/step_launches.h"
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -94,9 +95,9 @@ typedef union Slot {
     int32_t i4;
 } Slot;
 
-static void fill_arg(const StepArg *a, int64_t turn, unsigned char *arena,
+static void fill_arg(const StepArg *a, const int64_t *turn, unsigned char *arena,
                      double (*scalar)(const char *), Slot *slot) {
-    const int64_t at = (int64_t)a->offset + turn * a->stride;
+    const int64_t at = (int64_t)a->offset + turn[0] * a->stride[0] + turn[1] * a->stride[1];
     if (!a->scalar)
         slot->p = arena + at;
     else if (!*a->scalar)
@@ -123,7 +124,7 @@ HostEntry host_print_entry(const Graph *g, const Plan *plan, EntryKind entry, co
     return (HostEntry){t, entry};
 }
 
-static bool run_launch(Host *h, const StepTable *t, const StepLaunch *l, int64_t turn,
+static bool run_launch(Host *h, const StepTable *t, const StepLaunch *l, const int64_t *turn,
                        unsigned char *memory, double (*scalar)(const char *)) {
     void *args[256];
     Slot slots[256];
@@ -136,15 +137,10 @@ static bool run_launch(Host *h, const StepTable *t, const StepLaunch *l, int64_t
 
 bool host_run_entry(Host *h, const HostEntry *e, unsigned char *memory,
                     double (*scalar)(const char *)) {
-    const StepTable *t = e->table;
-    for (uint32_t i = 0, n; i < t->n_launches[e->entry]; i += n) {
-        const StepLoop *loop = step_table_loop(t, e->entry, i);
-        bool turns = loop && i >= loop->first;
-        n = turns ? loop->n : 1;
-        for (int64_t turn = 0; turn < (turns ? loop->trips : 1); turn++)
-            for (uint32_t k = i; k < i + n; k++)
-                if (!run_launch(h, t, &t->launches[e->entry][k], turn, memory, scalar))
-                    return false;
-    }
+    const StepTable *table = e->table;
+    const trainc_entry entry = step_launches(table, e->entry, table->arena);
+    for (Turn t = {0}; device_next(&entry, &t);)
+        if (!run_launch(h, table, &table->launches[e->entry][t.launch], t.turn, memory, scalar))
+            return false;
     return true;
 }

@@ -114,12 +114,16 @@ static const trainc_symbol symbols[] = {
 };
 
 #define AT(at, n, access)                                                                          \
-    { NULL, at, 4 * (n), TRAINC_F32, access, 0 }
+    {                                                                                              \
+        NULL, at, 4 * (n), TRAINC_F32, access, { 0 }                                               \
+    }
 #define SCALAR_OF(name, dtype)                                                                     \
-    { name, 0, 0, dtype, 1, 0 }
+    {                                                                                              \
+        name, 0, 0, dtype, 1, { 0 }                                                                \
+    }
 static const trainc_arg args[] = {
     AT(0, TOY_ROWS, 1),
-    {NULL, 1536, TOY_MICRO * 16, TRAINC_I64, 1, 0},
+    {NULL, 1536, TOY_MICRO * 16, TRAINC_I64, 1, {0}},
     AT(1792, TOY_MICRO, 1),
     AT(768, TOY_ROWS, 3),
     AT(1024, 1, 3),
@@ -141,7 +145,7 @@ static const trainc_arg args[] = {
     SCALAR_OF("loss_scale", TRAINC_F32),
     SCALAR_OF("first", TRAINC_F32),
     AT(0, TOY_ROWS, 1),
-    {NULL, 1536, TOY_MICRO * 16, TRAINC_I64, 1, 0},
+    {NULL, 1536, TOY_MICRO * 16, TRAINC_I64, 1, {0}},
     AT(1792, TOY_MICRO, 1),
     AT(2560, 1, 2),
     AT(2816, 1, 2),
