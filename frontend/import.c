@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum RowKind { ROW_RULE, ROW_C, ROW_SEQUENCE, ROW_DATA } RowKind;
+typedef enum RowKind { ROW_RULE, ROW_C, ROW_SEQUENCE, ROW_DATA, ROW_DOMAIN } RowKind;
 typedef struct OnnxRow {
-    const char *op;
+    const char *op; /* DOMAIN: of the rows that follow */
     RowKind kind;
     uint32_t needs; /* inputs that must be there; a rule says it itself */
     int64_t since, until;
@@ -28,6 +28,7 @@ static const OnnxRow rows[] = {
 #define ONNX_SEQUENCE(op, needs, since, until, fn)                                                 \
     {#op, ROW_SEQUENCE, needs, since, until, NULL, NULL, fn},
 #define ONNX_DATA(op, needs, since, until, fn) {#op, ROW_DATA, needs, since, until, NULL, NULL, fn},
+#define ONNX_DOMAIN(name) {name, ROW_DOMAIN, 0, 0, 0, NULL, NULL, NULL},
 #include "onnx.def"
 #undef ONNX
 #undef ONNX_C
@@ -139,10 +140,17 @@ static void import_rule(ImportNode *n, const OnnxRow *row) {
     n->out[0] = node_rule(n, row->rule, binds, count);
 }
 
-static const OnnxRow *row_find(Import *im, const char *op, int64_t opset, bool *is_known) {
+/* What a row is found by: the op, behind its domain where that is not ai.onnx. */
+static const char *row_key(Import *im, const char *domain, const char *op) {
+    return graph_str(im->g,
+                     is_main_domain(domain) ? op : arena_printf(im->arena, "%s:%s", domain, op));
+}
+
+static const OnnxRow *row_find(Import *im, const char *domain, const char *op, int64_t opset,
+                               bool *is_known) {
     uint32_t first;
-    *is_known = names_get(&im->rows, graph_str(im->g, op), &first);
-    for (uint32_t i = *is_known ? first - 1 : N_ROWS; i < N_ROWS; i++)
+    *is_known = names_get(&im->rows, row_key(im, domain, op), &first);
+    for (uint32_t i = *is_known ? first - 1 : N_ROWS; i < N_ROWS && rows[i].kind != ROW_DOMAIN; i++)
         if (!strcmp(rows[i].op, op) && rows[i].since <= opset && opset <= rows[i].until)
             return &rows[i];
     return NULL;
@@ -177,9 +185,7 @@ static bool has_inputs(ImportNode *n, uint32_t needs) {
  * is no such op, or no static shape. */
 static void import_by_row(ImportNode *n, bool is_open) {
     bool is_known = false;
-    const OnnxRow *row = is_main_domain(n->proto->domain)
-                             ? row_find(n->im, n->proto->op_type, n->opset, &is_known)
-                             : NULL;
+    const OnnxRow *row = row_find(n->im, n->proto->domain, n->proto->op_type, n->opset, &is_known);
     if (!row || (is_open && has_sequence(n) && row->kind != ROW_SEQUENCE)) {
         report_unsupported(n, is_known && !row);
         return;
@@ -200,6 +206,8 @@ static void import_by_row(ImportNode *n, bool is_open) {
             row->import(n);
         else
             node_fail_dynamic(n);
+        break;
+    case ROW_DOMAIN:
         break;
     }
 }
@@ -268,39 +276,6 @@ void import_nodes(Import *im, Onnx__NodeProto *const *nodes, size_t n) {
 
 /* ---------------------------------------------------------------- one walk */
 
-typedef struct Liveness {
-    Import *im;
-    NameMap names;
-} Liveness;
-
-static void live_inputs(Liveness *l, const Onnx__NodeProto *node) {
-    for (size_t i = 0; i < node->n_input; i++)
-        names_set(l->im->arena, &l->names, graph_str(l->im->g, node->input[i]), 1);
-    for (size_t i = 0; i < node->n_attribute; i++) {
-        const Onnx__GraphProto *body = node->attribute[i]->g;
-        for (size_t k = 0; body && k < body->n_node; k++) live_inputs(l, body->node[k]);
-        for (size_t k = 0; body && k < body->n_output; k++)
-            names_set(l->im->arena, &l->names, graph_str(l->im->g, body->output[k]->name), 1);
-    }
-}
-
-/* Which nodes the outputs need: obstacles elsewhere are none. */
-static bool *live_nodes(Import *im) {
-    const Onnx__GraphProto *graph = im->file->proto->graph;
-    bool *is_live = arena_alloc(im->arena, graph->n_node + 1);
-    Liveness l = {.im = im};
-    for (size_t i = 0; i < graph->n_output; i++)
-        names_set(im->arena, &l.names, graph_str(im->g, graph->output[i]->name), 1);
-    for (size_t i = graph->n_node; i-- > 0;) {
-        const Onnx__NodeProto *node = graph->node[i];
-        uint32_t used;
-        for (size_t k = 0; k < node->n_output; k++)
-            is_live[i] |= names_get(&l.names, graph_str(im->g, node->output[k]), &used);
-        if (is_live[i]) live_inputs(&l, node);
-    }
-    return is_live;
-}
-
 static void define_leaves(Import *im) {
     im->g->loc = 0;
     for (uint32_t i = 0; i < im->g->n_inputs; i++)
@@ -317,7 +292,10 @@ static void add_outputs(Import *im, EntryKind entry) {
         Value v;
         const char *name = graph_str(im->g, graph->output[i]->name);
         bool is_defined = scope_find(im, im->scope, name, &v);
-        if (v & SEQUENCE_BIT || !is_defined)
+        bool is_left_out = !v || v & SEQUENCE_BIT;
+        if (is_left_out && !output_is_needed(im, i))
+            diag_add(im->g, W_OUTPUT, 0, name);
+        else if (v & SEQUENCE_BIT || !is_defined)
             diag_add(
                 im->g, E_MODEL_INVALID, 0,
                 arena_printf(im->arena,
@@ -411,10 +389,14 @@ static void describe_model(Import *im) {
 }
 
 static void index_rows(Import *im) {
+    const char *domain = "";
     uint32_t known;
-    for (uint32_t i = 0; i < N_ROWS; i++)
-        if (!names_get(&im->rows, graph_str(im->g, rows[i].op), &known))
-            names_set(im->arena, &im->rows, graph_str(im->g, rows[i].op), i + 1);
+    for (uint32_t i = 0; i < N_ROWS; i++) {
+        if (rows[i].kind == ROW_DOMAIN) domain = rows[i].op;
+        const char *key = row_key(im, domain, rows[i].op);
+        if (rows[i].kind != ROW_DOMAIN && !names_get(&im->rows, key, &known))
+            names_set(im->arena, &im->rows, key, i + 1);
+    }
 }
 
 static bool sources_read(Import *im) {

@@ -127,6 +127,9 @@ static const char *check_dropout(OnnxCase *c, const Tensor *want, const Tensor *
  *
  * RoiAlign, the bicubic GridSample, a newer AveragePool: their files hold four decimals.
  *
+ * test_adam_multiple: releases up to 1.12 computed it with an epsilon of 0.01 that the model does
+ * not give (later ones do); it moves an x by at most 0.01 * r * v / h = 0.01 * 0.1 * 3.75 / 1.
+ *
  * align_corners with an extent that is no integer: ONNX's reference divides by scale * extent - 1,
  * PyTorch and onnxruntime by the integer extent of the result less one. Who trains a PyTorch model
  * wants its values: these are torch.nn.functional.interpolate's. */
@@ -155,6 +158,8 @@ static const struct {
     {"test_roialign", check_numbers, 5e-5},
     {"test_gridsample_bicubic", check_numbers, 5e-5},
     {"test_averagepool_2d_ceil_last_window_starts_on_pad", check_numbers, 5e-5},
+    {"test_averagepool_2d_ceil_last_window_starts_on_pad", check_numbers, 5e-5},
+    {"test_adam_multiple", check_numbers, 3.8e-3},
     {"test_dft", check_transform, 2e-6},
     {"test_stft", check_transform, 2e-6},
     {"test_dynamicquantizelinear", check_quantized, 1},
