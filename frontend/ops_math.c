@@ -95,15 +95,18 @@ static bool is_known_number(ImportNode *n, Value v, double *x) {
     return true;
 }
 
-/* Where the bounds may be crossed, the upper one wins: two steps. */
+/* Known bounds: the gradient stops at them, as PyTorch's does. What may train, or be fed, shares it
+ * evenly where it is met (torch.clamp of tensors). Where bounds may be crossed, the upper one wins:
+ * two steps. */
 static Value clip_to(ImportNode *n, Value a, Value low, Value high) {
-    double l, h;
-    bool is_ordered =
-        low && high && is_known_number(n, low, &l) && is_known_number(n, high, &h) && l <= h;
-    if (is_ordered)
+    double l = 0, h = 0;
+    bool is_low_known = low && graph_op(n->g, low) != OP_state && is_known_number(n, low, &l);
+    bool is_high_known = high && graph_op(n->g, high) != OP_state && is_known_number(n, high, &h);
+    if (is_low_known && is_high_known && l <= h)
         return node_rule(n, "(clip a b c)", (RuleBind[]){{"a", a}, {"b", low}, {"c", high}}, 3);
-    if (low) a = rule_ab(n, "(where (lt a b) b a)", a, low);
-    return high ? rule_ab(n, "(where (gt a b) b a)", a, high) : a;
+    if (low) a = rule_ab(n, is_low_known ? "(where (le a b) b a)" : "(max a b)", a, low);
+    if (!high) return a;
+    return rule_ab(n, is_high_known ? "(where (ge a b) b a)" : "(min a b)", a, high);
 }
 
 /* Clip-6: bounds are attributes; since 11 they are inputs, either may be missing. */

@@ -74,13 +74,15 @@ void import_reduce_sum_square(ImportNode *n) {
     if (reduction_read(n, &r)) reduction_end(n, &r, sum_of_squares(n, &r));
 }
 
-/* Of integers: through f64. */
+/* Of integers: through f64. The norm of zeros has the gradient 0, as in PyTorch. */
 void import_reduce_l2(ImportNode *n) {
     Reduction r;
     if (!reduction_read(n, &r)) return;
     DType type = (DType)node_type(n, r.a)->dtype;
     if (dtype_info[type].cls != CLASS_FLT) r.a = build_cast(n->g, r.a, DT_F64);
-    reduction_end(n, &r, build_cast(n->g, build_unary(n->g, OP_sqrt, sum_of_squares(n, &r)), type));
+    RuleBind binds[] = {{"a", sum_of_squares(n, &r)}};
+    Value norm = node_rule(n, "(let z (eq a 0) (where z 0 (sqrt (where z 1 a))))", binds, 1);
+    reduction_end(n, &r, build_cast(n->g, norm, type));
 }
 
 void import_reduce_log_sum(ImportNode *n) {

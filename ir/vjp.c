@@ -268,8 +268,29 @@ static void scatter_extreme_vjp(Graph *g, Value v, Value dy, Value *d, OpCode op
     d[2] = select3(g, upd_hit, gather_like(g, v, gather, key, share, idx), zero);
 }
 
-/* SET: where indices repeat, each update gets the gradient, as in torch; MUL: updates are taken to
- * be nonzero. */
+/* dy times the product of all other factors, right also where some are 0 (torch.scatter_reduce,
+ * prod): at the only 0 of its place the product without it, elsewhere the result over the factor.
+ */
+static void scatter_product_vjp(Graph *g, Value v, Value dy, Value *d, OpCode op, OpCode gather,
+                                AttrKey key) {
+    Value base = graph_operand(g, v, 0), idx = graph_operand(g, v, 1), upd = graph_operand(g, v, 2);
+    Value zero = number_like(g, upd, 0), one = number_like(g, upd, 1);
+    Value is_zero = build_binary(g, OP_eq, upd, zero);
+    Value n_zeros = scatter_like(g, v, op, key, SCATTER_ADD, zeros_like(g, base), idx,
+                                 build_cast(g, is_zero, (DType)type_of(g, upd).dtype));
+    Value is_only = build_binary(g, OP_eq, gather_like(g, v, gather, key, n_zeros, idx), one);
+    is_only = build_binary(g, OP_and, is_only, is_zero);
+    Value without =
+        scatter_like(g, v, op, key, SCATTER_MUL, base, idx, select3(g, is_only, one, upd));
+    Value at_zero = gather_like(g, v, gather, key, build_binary(g, OP_mul, dy, without), idx);
+    Value elsewhere =
+        build_binary(g, OP_div, gather_like(g, v, gather, key, build_binary(g, OP_mul, dy, v), idx),
+                     select3(g, is_zero, one, upd));
+    d[0] = scatter_like(g, v, op, key, SCATTER_MUL, dy, idx, upd);
+    d[2] = select3(g, is_only, at_zero, elsewhere);
+}
+
+/* SET: where indices repeat, each update gets the gradient, as in torch. */
 static void scatter_vjp(Graph *g, Value v, Value dy, Value *d, OpCode op, OpCode gather,
                         AttrKey key) {
     Value idx = graph_operand(g, v, 1), upd = graph_operand(g, v, 2);
@@ -283,9 +304,7 @@ static void scatter_vjp(Graph *g, Value v, Value dy, Value *d, OpCode op, OpCode
         d[2] = gather_like(g, v, gather, key, dy, idx);
         break;
     case SCATTER_MUL:
-        d[0] = scatter_like(g, v, op, key, SCATTER_MUL, dy, idx, upd);
-        d[2] = build_binary(
-            g, OP_div, gather_like(g, v, gather, key, build_binary(g, OP_mul, dy, v), idx), upd);
+        scatter_product_vjp(g, v, dy, d, op, gather, key);
         break;
     case SCATTER_MIN:
     case SCATTER_MAX:

@@ -194,8 +194,11 @@ static bool visit(Check *c, const Group *group, Value v, uint8_t way, bool is_st
     if (way == 2 && l != LOWER_MAP && !is_view_or_leaf(c, v) && group->kind != GROUP_ROW)
         return fault(c, "the anchor is read at another element");
     uint8_t next = l == LOWER_MAP || graph_op(c->g, v) == OP_reshape ? way : 2;
-    for (uint32_t i = 0; i < graph_node(c->g, v)->n_operands; i++)
-        if (!visit(c, group, graph_operand(c->g, v, i), next, false, depth + 1)) return false;
+    for (uint32_t i = 0; i < graph_node(c->g, v)->n_operands; i++) {
+        bool is_index = graph_op(c->g, v) == OP_take && i == 1; /* read at the take's own element */
+        if (!visit(c, group, graph_operand(c->g, v, i), is_index ? way : next, false, depth + 1))
+            return false;
+    }
     return true;
 }
 
