@@ -131,6 +131,11 @@ bool scope_find(Import *, const Scope *, const char *name,
                 Value *); /* false where nothing defines it; 0: blocked */
 void scope_define(Import *, const char *name, Value);
 
+/* live.c: nodes that an output that is needed depends on, by their place in the graph; and whether the
+ * graph's i-th output is. */
+bool *live_nodes(Import *);
+bool output_is_needed(const Import *, size_t i);
+
 /* inline.c: If with a known condition, and local functions. false where the node is neither.
  * is_open: no input is blocked. */
 bool import_inline(ImportNode *, bool is_open);

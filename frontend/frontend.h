@@ -25,6 +25,7 @@ typedef struct ImportOptions {
     const TieRule *ties; uint32_t n_ties;
     bool tie_none;                 /* --tie none: ties that the exporter broke stay broken */
     const RenameRule *renames; uint32_t n_renames;
+    const char *loss;              /* --loss, which decides what outputs are needed; NULL: all are */
     bool eval_only;                /* trainc eval: only the eval entry; nothing trains */
 } ImportOptions;
 

@@ -31,6 +31,7 @@ static bool import(PlannedStep *s, const Options *o, int64_t micro) {
                         .batch = o->batch,
                         .micro_batch = micro,
                         .batchnorm_train = o->batchnorm_train,
+                        .loss = o->loss ? o->loss : "output",
                         .bn_variance = o->bn_variance};
     return model_import(&io, &s->model);
 }

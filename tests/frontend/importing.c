@@ -185,6 +185,27 @@ Test(walk, locations_are_the_node_and_its_module) {
     model_free(&m);
 }
 
+static void expect_left_out(const char *path, const char *loss, bool is_left_out) {
+    ImportOptions o = {.path = path, DIMS({"batch", 2}), .loss = loss};
+    if (!is_left_out) {
+        import_bad(o, 4, STRINGS("op Strange", "com.example"));
+        return;
+    }
+    Model m = import_good(o);
+    cr_assert_eq(m.graph->diags.items[0].code, W_OUTPUT);
+    cr_assert(!graph_root(m.graph, ENTRY_MICRO, false, "boxes"));
+    model_free(&m);
+}
+
+Test(walk, an_obstacle_beside_the_loss_is_none) {
+    expect_left_out(MODEL("beside_logits"), "cross_entropy", true);
+    expect_left_out(MODEL("beside_logits"), "mse:h", true);
+    expect_left_out(MODEL("beside_logits"), "mse:boxes", false);
+    expect_left_out(MODEL("beside_logits"), NULL, false);
+    expect_left_out(MODEL("beside_scalar"), "output", true);
+    expect_left_out(MODEL("beside_scalar"), "mse", false);
+}
+
 Test(walk, all_obstacles_come_in_one_run_with_what_they_cut_off) {
     import_bad(
         (ImportOptions){.path = MODEL("obstacles"), DIMS({"batch", 2})}, 4,

@@ -63,6 +63,15 @@ def obstacles():
          [raw("a.weight", np.ones((4, 4), np.float32)), raw("b.weight", np.ones((4, 4), np.float32))], extra_opsets=["com.example"])
 
 
+def beside_the_loss():
+    """an output behind an op that nobody knows, beside one that trains"""
+    for name, op, scalar in (("beside_logits", "Identity", "logits"), ("beside_scalar", "ReduceMean", "value")):
+        save(name, [node("MatMul", ["x", "w"], ["h"]), node(op, ["h"], [scalar], keepdims=0) if op == "ReduceMean" else node(op, ["h"], [scalar]),
+                    node("Strange", ["h"], ["s"], "other", "com.example"), node("Relu", ["s"], ["boxes"])], [info("x", ["batch", 4])],
+             [info(scalar, [] if op == "ReduceMean" else ["batch", 3]), info("boxes", ["batch", 3])], [raw("w", np.ones((4, 3), np.float32))],
+             extra_opsets=["com.example"])
+
+
 def fold():
     """the shape chain that TorchScript writes; the mask is arithmetic on shapes alone"""
     c = lambda name, value: node("Constant", [], [name], value=raw(name, np.asarray(value)))
@@ -244,5 +253,5 @@ def geometry():
 
 if __name__ == "__main__":
     os.makedirs(FOLDER, exist_ok=True)
-    for make in (tiny, external_files, obstacles, fold, versions, inlining, training, statistics, inference_norm, faults, inputs, exporters, lifted, padding, geometry):
+    for make in (tiny, external_files, obstacles, beside_the_loss, fold, versions, inlining, training, statistics, inference_norm, faults, inputs, exporters, lifted, padding, geometry):
         make()
