@@ -104,7 +104,17 @@ static Value with_past(ImportNode *n, uint32_t input, Value v) {
     return past ? build_concat(n->g, (Value[]){past, v}, 2, 2) : v;
 }
 
+/* What opset 24 and 25 added. */
+static bool has_newer_parts(ImportNode *n) {
+    if (node_in(n, 6)) node_fail(n, "nonpad_kv_seqlen", "lengths per sample are not supported");
+    if (node_int(n, "left_window_size", -1) >= 0 || node_int(n, "right_window_size", -1) >= 0)
+        node_fail(n, "left_window_size", "windows are not supported, but as a mask");
+    return node_in(n, 6) || node_int(n, "left_window_size", -1) >= 0 ||
+           node_int(n, "right_window_size", -1) >= 0;
+}
+
 void import_attention(ImportNode *n) {
+    if (has_newer_parts(n)) return;
     bool is_flat = node_type(n, n->in[0])->rank == 3;
     Value q = split_heads(n, n->in[0], "q_num_heads");
     Value k = split_heads(n, n->in[1], "kv_num_heads"),
