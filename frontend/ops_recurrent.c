@@ -146,7 +146,7 @@ static bool read_lengths(Recurrent *r) {
     if (!lens) return true;
     const Type *t = node_type(n, lens);
     if (t->rank != 1 || t->dims[0] != r->batch || dtype_info[t->dtype].cls != CLASS_INT) {
-        node_fail_shapes(n, "sequence_lens is %s, not i32[%lld]", type_text(n->g, t),
+        node_fail_shapes(n, "sequence_lens is %s, not [%lld]", type_text(n->g, t),
                          (long long)r->batch);
         return false;
     }

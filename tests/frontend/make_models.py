@@ -251,7 +251,55 @@ def geometry():
          [info(c, None) for c in "abcdefghi"] + [info("places", None, INT64)], opset=20)
 
 
+def recurrent():
+    """loops that are long, draw random numbers, or cannot be (recurrent.onnx itself: tests/gradients/torch_recurrent.py)"""
+    rng = np.random.default_rng(3)
+
+    def weights(name, *dims):
+        return raw(name, (0.3 * rng.standard_normal(dims)).astype(np.float32))
+    save("recurrent_long",
+         [node("Transpose", ["x"], ["xt"], perm=[1, 0, 2]), node("LSTM", ["xt", "w", "r", "b"], ["h"], hidden_size=4, direction="bidirectional"),
+          node("Transpose", ["h"], ["ht"], perm=[0, 2, 1, 3]), node("Reshape", ["ht", "flat"], ["hf"]),
+          node("GRU", ["hf", "w2", "r2"], ["g", "last"], hidden_size=5), node("Squeeze", ["last", "zero"], ["y"])],
+         [info("x", ["batch", "sequence", 3])], [info("y", ["batch", 5])],
+         [weights("w", 2, 16, 3), weights("r", 2, 16, 4), weights("b", 2, 32), weights("w2", 1, 15, 8), weights("r2", 1, 15, 5),
+          raw("flat", np.array([0, 0, 8])), raw("zero", np.array([0]))])
+    step = [info("s", [2, 3]), info("u", [2, 3])]
+    body = helper.make_graph([node("Dropout", ["s", "half", "on"], ["d"]), node("Mul", ["d", "w"], ["dw"]), node("Add", ["dw", "u"], ["s2"])], "body", step,
+                             [info("s2", [2, 3])])
+    save("recurrent_dropout", [node("Transpose", ["x"], ["xt"], perm=[1, 0, 2]), node("Scan", ["start", "xt"], ["y"], body=body, num_scan_inputs=1)],
+         [info("x", ["batch", 5, 3])], [info("y", ["batch", 3])],
+         [weights("w", 3), raw("half", np.float32(0.5)), raw("on", np.array(True)), raw("start", np.zeros((2, 3), np.float32))])
+
+    def constant(name, value):
+        return node("Constant", [], [name], value=raw(name, value))
+    go = [info("i", [], INT64), info("go", [], BOOL)]
+    depends = helper.make_graph([node("ReduceSum", ["s"], ["sum"], keepdims=0), constant("ten", np.float32(10)), node("Less", ["sum", "ten"], ["go2"]),
+                                 node("Add", ["s", "s"], ["s2"])], "body", go + [info("s", [2, 3])], [info("go2", [], BOOL), info("s2", [2, 3])])
+    plain = helper.make_graph([node("Identity", ["go"], ["go2"]), node("Add", ["s", "s"], ["s2"])], "body", go + [info("s", [2, 3])],
+                              [info("go2", [], BOOL), info("s2", [2, 3])])
+    one = helper.make_graph([node("Identity", ["go"], ["go2"]), constant("axis", np.array([0])), node("Unsqueeze", ["i", "axis"], ["from"]),
+                             constant("end", np.array([9999])), node("Slice", ["s", "from", "end"], ["part"]),
+                             node("ReduceSum", ["part"], ["sum"], keepdims=0), node("Add", ["s", "sum"], ["s2"])], "body", go + [info("s", [2, 3])],
+                            [info("go2", [], BOOL), info("s2", [2, 3])])
+    grow = helper.make_graph([node("Concat", ["s", "u"], ["s2"], axis=0), node("Identity", ["u"], ["y"])], "body", [info("s", [3]), info("u", [3])],
+                             [info("s2", [6]), info("y", [3])])
+    pair = helper.make_graph([node("Add", ["u", "v"], ["y"])], "body", [info("u", [3]), info("v", [3])], [info("y", [3])])
+    four, five, start = (constant(n, np.zeros(d, np.float32)) for n, d in (("four", (4, 3)), ("five", (5, 3)), ("start", (3,))))
+    save("recurrent_refused",
+         [constant("yes", np.array(True)), constant("many", np.int64(2000)), constant("three", np.int64(3)), four, five, start,
+          node("LSTM", ["x", "w", "r"], ["a"], hidden_size=2, direction="sideways"), node("LSTM", ["x", "w", "r"], ["b"], activations=["Odd", "Tanh", "Tanh"]),
+          node("LSTM", ["x", "w", "r"], ["c"], activations=["Tanh", "Tanh"]), node("LSTM", ["x", "w", "r_wide"], ["d"]),
+          node("LSTM", ["x", "w", "r", "", "lens"], ["e"]), node("Loop", ["three", "yes", "z"], ["f"], body=depends),
+          node("ReduceMax", ["lens"], ["most"], keepdims=0), node("Loop", ["most", "yes", "z"], ["g"], body=plain),
+          node("Loop", ["many", "yes", "z"], ["h"], body=one), node("Scan", ["start", "four"], ["i1", "j"], body=grow, num_scan_inputs=1),
+          node("Scan", ["four", "five"], ["k"], body=pair, num_scan_inputs=2), node("Scan", ["four", "five"], ["l"], body=pair, num_scan_inputs=3)],
+         [info("x", [4, "batch", 3]), info("z", ["batch", 3]), info("lens", [3], INT64)], [info(n, None) for n in ("a", "b", "c", "d", "e", "f", "g", "h", "j", "k", "l")],
+         [weights("w", 1, 8, 3), weights("r", 1, 8, 2), weights("r_wide", 1, 8, 3)])
+
+
 if __name__ == "__main__":
     os.makedirs(FOLDER, exist_ok=True)
-    for make in (tiny, external_files, obstacles, beside_the_loss, fold, versions, inlining, training, statistics, inference_norm, faults, inputs, exporters, lifted, padding, geometry):
+    for make in (tiny, external_files, obstacles, beside_the_loss, fold, versions, inlining, training, statistics, inference_norm, faults, inputs, exporters, lifted, padding, geometry,
+                 recurrent):
         make()
