@@ -419,7 +419,7 @@ void identity_find(Import *im) {
     for (uint32_t i = 0; i < id.graph->n_initializer; i++) initializer_show(&id, i);
     names_settle(&id);
     if (id.has_signature) names_canonical(&id);
-    if (id.has_marks) lifted_mark(&id);
+    if (id.has_marks || id.has_signature) lifted_mark(&id);
     statistics_mark(im);
     ties_find(&id);
     if (!im->options->eval_only) report(im);

@@ -88,12 +88,6 @@ Layout *layout_wanted(const Graph *g, Arena *arena) {
     return l;
 }
 
-static bool is_wanted(const Layout *l, Value v, const Perm *p) {
-    for (uint32_t i = 0; i < l->n; i++)
-        if (l->wanted[v] & (UINT32_C(1) << i) && same_perm(&l->perms[i], p)) return true;
-    return false;
-}
-
 /* ---- the same work in the other layout ---- */
 
 /* A list by axes of the transposed value, by axes of its source. */
@@ -113,16 +107,28 @@ static bool is_reshape(const Type *t, const Perm *p) {
     return true;
 }
 
-/* The operand before the transpose by p; 0 where it would have to be transposed back. */
-static Value source_of(Graph *g, Value o, const Perm *p) {
+/* What stands before a transpose by p, or before a reshape that is one; else 0. */
+static Value before_transpose(const Graph *g, Value o, const Perm *p) {
     Perm q;
+    const Type *t = graph_type_at(g, o);
+    if (t->rank != p->rank) return 0;
+    if (perm_of(g, o, &q)) return same_perm(&q, p) ? graph_operand(g, o, 0) : 0;
+    if (graph_op(g, o) != OP_reshape || !is_reshape(t, p)) return 0;
+    Type turned = *t;
+    reorder(p, t->dims, turned.dims);
+    return dims_equal(&turned, graph_type_at(g, graph_operand(g, o, 0))) ? graph_operand(g, o, 0)
+                                                                         : 0;
+}
+
+/* The operand in the order of axes before the transpose by p; 0 where it would have to be
+ * transposed back. */
+static Value source_of(Graph *g, Value o, const Perm *p) {
     double x;
     Type t = *graph_type_at(g, o), turned = t;
-    if (t.rank != p->rank) return 0;
-    if (perm_of(g, o, &q)) return same_perm(&q, p) ? graph_operand(g, o, 0) : 0;
+    Value source = before_transpose(g, o, p), line = o;
+    if (source || t.rank != p->rank || graph_op(g, o) == OP_transpose) return source;
     reorder(p, t.dims, turned.dims);
     if (const_splat(g, o, &x)) return build_splat(g, graph_type(g, turned), x);
-    Value line = o;
     while (graph_op(g, line) == OP_expand) line = graph_operand(g, line, 0);
     if (!is_reshape(graph_type_at(g, line), p)) return 0;
     Type small = *graph_type_at(g, line), kept = small;
@@ -155,15 +161,24 @@ static AttrId fields_before(Graph *g, Value v, const Perm *p) {
     return graph_attr(g, fields, n);
 }
 
+/* The perm that some operand of v is transposed by and a reader transposes back; false: none. */
+static bool perm_to_sink(const Layout *l, Value wanted_of, const Graph *g, Value v, Perm *p) {
+    for (uint32_t k = 0; k < l->n; k++) {
+        if (!(l->wanted[wanted_of] & (UINT32_C(1) << k))) continue;
+        *p = inverse(&l->perms[k]);
+        for (uint32_t i = 0; i < graph_node(g, v)->n_operands; i++)
+            if (before_transpose(g, graph_operand(g, v, i), p)) return true;
+    }
+    return false;
+}
+
 Value layout_sink(const Layout *l, Value wanted_of, Graph *g, Value v) {
     Perm p = {0};
     Value operands[8];
-    uint32_t n = graph_node(g, v)->n_operands, first = 0;
+    uint32_t n = graph_node(g, v)->n_operands;
     OpCode op = graph_op(g, v);
     if (!l->wanted[wanted_of] || !is_any_layout(op) || !n || n > 8) return 0;
-    while (first < n && !perm_of(g, graph_operand(g, v, first), &p)) first++;
-    Perm back = inverse(&p);
-    if (first == n || !is_wanted(l, wanted_of, &back)) return 0;
+    if (!perm_to_sink(l, wanted_of, g, v, &p)) return 0;
     for (uint32_t i = 0; i < n; i++)
         if (!(operands[i] = source_of(g, graph_operand(g, v, i), &p))) return 0;
     Type t = *graph_type_at(g, v), turned = t;

@@ -49,20 +49,20 @@ static const RuleBind *find_bind(const RuleBind *binds, uint32_t n, const char *
     return NULL;
 }
 
-/* The macro's fields from what the pattern bound: false where one is missing or eps is no constant.
+/* The macro's fields from what the pattern bound: false where axes are missing or eps is no
+ * constant.
  */
 static bool macro_fields(const Graph *g, OpCode macro, const RuleBind *binds, uint32_t n,
                          AttrField *fields, uint32_t *n_fields) {
+    const RuleBind *axes = find_bind(binds, n, "@axes"), *e = find_bind(binds, n, "e");
+    double eps = 0;
     for (uint32_t i = 0; i < op_info[macro].n_attrs; i++) {
         AttrKey key = op_info[macro].attrs[i];
-        const RuleBind *b = find_bind(binds, n, key == A_EPS ? "e" : "@axes");
-        double eps;
-        if (!b) return false;
-        const AttrField *axes = attr_find(g, b->value, key);
-        if (key == A_EPS && const_splat(g, b->value, &eps))
+        const AttrField *field = key == A_AXES && axes ? attr_find(g, axes->value, key) : NULL;
+        if (key == A_EPS && (!e || const_splat(g, e->value, &eps)))
             fields[(*n_fields)++] = attr_float(A_EPS, eps);
-        else if (key == A_AXES && axes)
-            fields[(*n_fields)++] = *axes;
+        else if (field)
+            fields[(*n_fields)++] = *field;
         else
             return false;
     }
