@@ -6,17 +6,54 @@
 #include <assert.h>
 #include "lower.h"
 
-static Let view_reshape(Lower *L, Value v, const Ix *idx, Guard guard) {
-    Value a = graph_operand(L->g, v, 0);
-    const Type *t = graph_type_at(L->g, a);
-    Ix rest = lower_linear(L, graph_type_at(L->g, v), idx), in[MAX_RANK];
-    for (uint32_t d = t->rank; d-- > 0;) {
+/* Axes of a group: those of `to` (ends at n_to) hold as many elements as those of `from`. Each is
+ * the smallest, counted from the last axis, so that an axis which a reshape leaves alone keeps its
+ * index. false where the extents have no such groups (an extent is 0). */
+static bool next_group(const Type *to, const Type *from, uint32_t *n_to, uint32_t *n_from) {
+    int64_t a = 1, b = 1;
+    bool starts = true;
+    while (starts || a != b) {
+        bool takes_to = starts || a < b, takes_from = starts || a > b;
+        if ((takes_to && !*n_to && !starts) || (takes_from && !*n_from && !starts)) return false;
+        if (takes_to && *n_to) a *= to->dims[--*n_to];
+        if (takes_from && *n_from) b *= from->dims[--*n_from];
+        if (!a || !b) return false;
+        starts = false;
+    }
+    return true;
+}
+
+/* The index of the axes [from, to) of t, linearised. */
+static Ix linear_part(Lower *L, const Type *t, const Ix *idx, uint32_t from, uint32_t to) {
+    Type part = {.dtype = t->dtype, .rank = (uint8_t)(to - from)};
+    for (uint32_t d = from; d < to; d++) part.dims[d - from] = t->dims[d];
+    return lower_linear(L, &part, idx + from);
+}
+
+/* Takes a linear index apart into the axes [from, to) of t. */
+static void split_part(Lower *L, const Type *t, Ix rest, uint32_t from, uint32_t to, Ix *in) {
+    uint32_t outermost = to;
+    for (uint32_t d = to; d-- > from;)
+        if (t->dims[d] > 1) outermost = d;
+    for (uint32_t d = to; d-- > from;) {
         if (t->dims[d] <= 1) {
             in[d] = ix_const(L->k, L->arena, 0);
             continue;
         }
-        in[d] = ix_mod(L->k, L->arena, rest, t->dims[d]);
+        in[d] = d == outermost ? rest : ix_mod(L->k, L->arena, rest, t->dims[d]);
         rest = ix_div(L->k, L->arena, rest, t->dims[d]);
+    }
+}
+
+static Let view_reshape(Lower *L, Value v, const Ix *idx, Guard guard) {
+    Value a = graph_operand(L->g, v, 0);
+    const Type *to = graph_type_at(L->g, v), *from = graph_type_at(L->g, a);
+    uint32_t n_to = to->rank, n_from = from->rank;
+    Ix in[MAX_RANK];
+    while (n_to || n_from) {
+        uint32_t end_to = n_to, end_from = n_from;
+        if (!next_group(to, from, &n_to, &n_from)) n_to = n_from = 0;
+        split_part(L, from, linear_part(L, to, idx, n_to, end_to), n_from, end_from, in);
     }
     return lower_value(L, a, in, guard);
 }

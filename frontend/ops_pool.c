@@ -6,37 +6,53 @@
 #include "ops_window.h"
 #include <math.h>
 
-static Value last_axis(Graph *g, OpCode op, Value v) {
-    return v ? build_reduce(g, op, v, (int64_t[]){graph_type_at(g, v)->rank - 1}, 1) : 0;
+/* Taps of a window stay on axes of their own, [N,C,o..,k..], so that an adjoint's index of an
+ * output is that of its axis; only argmax sees them in one row. */
+static uint32_t tap_axes(const Window *w, int64_t *axes) {
+    for (uint32_t i = 0; i < w->rank; i++) axes[i] = 2 + w->rank + i;
+    return w->rank;
 }
 
-static Value drop_last(Graph *g, Value v) {
-    return v ? build_squeeze(g, v, (int64_t[]){graph_type_at(g, v)->rank - 1}, 1) : 0;
+static Value sum_of_taps(ImportNode *n, Value taps, const Window *w) {
+    int64_t axes[MAX_RANK];
+    uint32_t count = tap_axes(w, axes);
+    return build_squeeze(n->g, build_reduce(n->g, OP_sum, taps, axes, count), axes, count);
 }
 
-/* [.., K] -> i64 [.., 1]: the first greatest tap */
-static Value first_max(Graph *g, Value taps) {
+/* The first greatest tap by its number, i64 [N,C,o..,1] */
+static Value first_max(ImportNode *n, Value taps, const Window *w) {
     if (!taps) return 0;
-    int64_t axis = graph_type_at(g, taps)->rank - 1;
-    return graph_emit(g, OP_argmax, &taps, 1,
-                      graph_attr(g, (AttrField[]){attr_int(A_AXIS, axis)}, 1), 0);
+    Type t = *node_type(n, taps);
+    t.rank = (uint8_t)(w->rank + 3);
+    t.dims[w->rank + 2] = 1;
+    for (uint32_t i = 0; i < w->rank; i++) t.dims[w->rank + 2] *= w->kernel[i];
+    taps = build_reshape(n->g, taps, t.rank, t.dims);
+    return graph_emit(n->g, OP_argmax, &taps, 1,
+                      graph_attr(n->g, (AttrField[]){attr_int(A_AXIS, w->rank + 2)}, 1), 0);
 }
 
-/* bool [.., K]: is this tap the one at `best`? */
-static Value is_tap(Graph *g, Value taps, Value best) {
-    if (!taps || !best) return 0;
-    Type t = *graph_type_at(g, taps);
-    t.dtype = DT_I64;
-    return build_binary(g, OP_eq, build_iota(g, graph_type(g, t), t.rank - 1), best);
+/* bool [N,C,o..,k..]: is this the tap of number `best`? */
+static Value is_tap(ImportNode *n, Value best, const Window *w) {
+    if (!best) return 0;
+    Type t = *node_type(n, best);
+    Value number = 0;
+    for (uint32_t i = 0; i < w->rank; i++) {
+        int64_t dims[MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
+        dims[w->rank + 2 + i] = w->kernel[i];
+        Value k =
+            build_iota(n->g, graph_type_of(n->g, DT_I64, 2 * w->rank + 2, dims), w->rank + 2 + i);
+        if (number)
+            number =
+                build_binary(n->g, OP_mul, number, node_number(n, DT_I64, (double)w->kernel[i]));
+        number = number ? build_binary(n->g, OP_add, number, k) : k;
+        t.dims[w->rank + 2 + i] = 1;
+    }
+    return build_binary(n->g, OP_eq, number, build_reshape(n->g, best, 2 * w->rank + 2, t.dims));
 }
 
-static Value is_first_max(Graph *g, Value taps) { return is_tap(g, taps, first_max(g, taps)); }
-
-static Value pick(Graph *g, Value mask, Value taps) {
-    if (!mask || !taps) return 0;
-    Value zero = build_splat(g, graph_node(g, taps)->type, 0);
-    return drop_last(g,
-                     last_axis(g, OP_sum, build_map(g, OP_where, (Value[]){mask, taps, zero}, 3)));
+static Value pick(ImportNode *n, Value mask, Value taps, const Window *w) {
+    RuleBind b[] = {{"m", mask}, {"t", taps}};
+    return mask && taps ? sum_of_taps(n, node_rule(n, "(where m t 0)", b, 2), w) : 0;
 }
 
 static bool read_kernel(ImportNode *n, Window *w) {
@@ -69,7 +85,7 @@ static Value max_places(ImportNode *n, const Window *w, Value mask) {
         place = build_binary(g, OP_add, place,
                              build_binary(g, OP_mul, build_iota(g, type, i),
                                           build_splat(g, type, (double)stride[i])));
-    return pick(g, mask, window_view(g, place, w, 0));
+    return pick(n, mask, window_view(g, place, w, 0), w);
 }
 
 /* The first tap of each window that is no padding, i64 [1,1,o..,1]. */
@@ -110,10 +126,10 @@ void import_max_pool(ImportNode *n) {
     Window w;
     if (!read_kernel(n, &w)) return;
     DType d = (DType)node_type(n, node_in(n, 0))->dtype;
-    Value taps = window_view(n->g, node_in(n, 0), &w, least(d)), best = first_max(n->g, taps);
+    Value taps = window_view(n->g, node_in(n, 0), &w, least(d)), best = first_max(n, taps, &w);
     if (best && pads_below(&w)) best = build_binary(n->g, OP_max, best, first_inside(n, &w));
-    Value mask = is_tap(n->g, taps, best);
-    n->out[0] = pick(n->g, mask, taps);
+    Value mask = is_tap(n, best, &w);
+    n->out[0] = pick(n, mask, taps, &w);
     if (n->n_out > 1 && node_wants(n, 1)) n->out[1] = max_places(n, &w, mask);
 }
 
@@ -145,24 +161,26 @@ static Value inverse_counts(ImportNode *n, const Window *w, DType dtype, bool wi
 void import_average_pool(ImportNode *n) {
     Window w;
     if (!read_kernel(n, &w)) return;
-    Value sum = drop_last(n->g, last_axis(n->g, OP_sum, window_view(n->g, node_in(n, 0), &w, 0)));
+    Value sum = sum_of_taps(n, window_view(n->g, node_in(n, 0), &w, 0), &w);
     if (!sum) return;
     Value counts = inverse_counts(n, &w, (DType)node_type(n, sum)->dtype,
                                   node_int(n, "count_include_pad", 0) != 0);
     n->out[0] = build_binary(n->g, OP_div, sum, counts);
 }
 
-/* The root of the sum of powers; no gradient flows where all taps are 0, as in PyTorch. */
-static Value norm_of(ImportNode *n, Value taps, int64_t p) {
-    if (!taps) return 0;
-    DType dt = (DType)node_type(n, taps)->dtype;
-    RuleBind b[] = {{"x", taps}, {"p", node_number(n, dt, (double)p)}};
+/* The root of the sum of powers over axes, which keep extent 1; no gradient flows where all are 0,
+ * as in PyTorch. */
+static Value norm_over(ImportNode *n, Value x, const int64_t *axes, uint32_t n_axes) {
+    int64_t p = node_int(n, "p", 2);
+    if (!x) return 0;
+    DType dt = (DType)node_type(n, x)->dtype;
+    RuleBind b[] = {{"x", x}, {"p", node_number(n, dt, (double)p)}};
     Value powers = node_rule(n,
                              p == 2   ? "(mul x x)"
                              : p == 1 ? "(abs x)"
                                       : "(pow (abs x) p)",
                              b, 2);
-    Value sum = drop_last(n->g, last_axis(n->g, OP_sum, powers));
+    Value sum = build_reduce(n->g, OP_sum, powers, axes, n_axes);
     if (!sum || p == 1) return sum;
     RuleBind r[] = {{"s", sum}, {"q", node_number(n, dt, 1.0 / (double)p)}};
     return node_rule(n,
@@ -173,37 +191,53 @@ static Value norm_of(ImportNode *n, Value taps, int64_t p) {
 
 void import_lp_pool(ImportNode *n) {
     Window w;
-    if (read_kernel(n, &w))
-        n->out[0] = norm_of(n, window_view(n->g, node_in(n, 0), &w, 0), node_int(n, "p", 2));
+    int64_t axes[MAX_RANK];
+    if (!read_kernel(n, &w)) return;
+    uint32_t count = tap_axes(&w, axes);
+    Value norm = norm_over(n, window_view(n->g, node_in(n, 0), &w, 0), axes, count);
+    n->out[0] = build_squeeze(n->g, norm, axes, count);
 }
 
-/* x[N,C,s..] -> [N,C,1..,K] */
-static Value whole_plane(ImportNode *n) {
+/* ---- whole planes ---- */
+
+static bool plane_axes(ImportNode *n, int64_t *axes, uint32_t *count) {
     const Type *t = node_type(n, node_in(n, 0));
-    if (t->rank < 2 || t->rank >= MAX_RANK) {
-        node_fail_shapes(n, "[N, C, spatial...] is wanted, the rank is %u", t->rank);
-        return 0;
-    }
-    int64_t dims[MAX_RANK + 1] = {t->dims[0], t->dims[1]}, taps = 1;
-    for (uint32_t i = 2; i < t->rank; i++) dims[i] = 1, taps *= t->dims[i];
-    dims[t->rank] = taps;
-    return build_reshape(n->g, node_in(n, 0), t->rank + 1u, dims);
+    *count = t->rank < 2 ? 0 : t->rank - 2u;
+    for (uint32_t i = 0; i < *count; i++) axes[i] = i + 2;
+    if (t->rank < 2) node_fail_shapes(n, "[N, C, spatial...] is wanted, the rank is %u", t->rank);
+    return t->rank >= 2;
 }
 
 void import_global_max_pool(ImportNode *n) {
-    Value taps = whole_plane(n);
-    n->out[0] = pick(n->g, is_first_max(n->g, taps), taps);
+    Graph *g = n->g;
+    int64_t axes[MAX_RANK];
+    uint32_t count;
+    if (!plane_axes(n, axes, &count)) return;
+    Type t = *node_type(n, node_in(n, 0));
+    int64_t pixels = 1, row[3] = {t.dims[0], t.dims[1]};
+    for (uint32_t i = 2; i < t.rank; i++) pixels *= t.dims[i], t.dims[i] = 1;
+    row[2] = pixels;
+    Value x = build_reshape(g, node_in(n, 0), 3, row);
+    Value best =
+        graph_emit(g, OP_argmax, &x, 1, graph_attr(g, (AttrField[]){attr_int(A_AXIS, 2)}, 1), 0);
+    RuleBind b[] = {
+        {"x", x},
+        {"b", best},
+        {"i", build_iota(g, graph_type_of(g, DT_I64, 3, (int64_t[]){1, 1, pixels}), 2)}};
+    Value y = best ? node_rule(n, "(where (eq i b) x 0)", b, 3) : 0;
+    n->out[0] = build_reshape(g, build_reduce(g, OP_sum, y, (int64_t[]){2}, 1), t.rank, t.dims);
 }
 
 void import_global_average_pool(ImportNode *n) {
-    Value taps = whole_plane(n);
-    if (taps)
-        n->out[0] =
-            drop_last(n->g, build_mean(n->g, taps, (int64_t[]){node_type(n, taps)->rank - 1}, 1));
+    int64_t axes[MAX_RANK];
+    uint32_t count;
+    if (plane_axes(n, axes, &count)) n->out[0] = build_mean(n->g, node_in(n, 0), axes, count);
 }
 
 void import_global_lp_pool(ImportNode *n) {
-    n->out[0] = norm_of(n, whole_plane(n), node_int(n, "p", 2));
+    int64_t axes[MAX_RANK];
+    uint32_t count;
+    if (plane_axes(n, axes, &count)) n->out[0] = norm_over(n, node_in(n, 0), axes, count);
 }
 
 /* ---- MaxUnpool ---- */

@@ -102,12 +102,5 @@ Value window_view(Graph *g, Value x, const Window *w, double outside) {
                                  attr_ints(A_LOW, w->low, w->rank),
                                  attr_ints(A_HIGH, w->high, w->rank), attr_float(A_VALUE, outside)},
                    6);
-    Value v = graph_emit(g, OP_window, &x, 1, a, 0);
-    if (!v) return 0;
-    Type t = *graph_type_at(g, v);
-    uint32_t rank = 2 + w->rank;
-    int64_t taps = 1;
-    for (uint32_t i = 0; i < w->rank; i++) taps *= w->kernel[i];
-    t.dims[rank] = taps;
-    return build_reshape(g, v, rank + 1, t.dims);
+    return graph_emit(g, OP_window, &x, 1, a, 0);
 }

@@ -13,5 +13,5 @@ typedef struct Window {           /* one entry per spatial axis */
  *   errors  E_OP_ATTRIBUTE, E_SHAPES at the node: false */
 bool window_read(ImportNode *, Value x, const int64_t *kernel, Window *);
 AttrId window_attr(Graph *, const Window *, int64_t groups);      /* of conv, conv_dx, conv_dw */
-Value window_view(Graph *, Value x, const Window *, double outside); /* [N,C,o..,k..], flattened to [N,C,o..,K] */
+Value window_view(Graph *, Value x, const Window *, double outside); /* [N,C,o..,k..] */
 #endif
