@@ -138,7 +138,11 @@ static void print_conds(const Kernel *k, const Stmt *s, const BodyTarget *t, Tex
 
 static void print_number(DType d, double v, Text *out) {
     if (dtype_info[d].cls != CLASS_FLT) {
-        if (v <= -9223372036854775808.0)
+        if (d == DT_U64 && v >= 9223372036854775807.0)
+            text_printf(out, "%lluULL",
+                        v < 18446744073709551615.0 ? (unsigned long long)v
+                                                   : 18446744073709551615ULL);
+        else if (v <= -9223372036854775808.0)
             text_printf(out, "(-9223372036854775807LL - 1)");
         else if (v >= 9223372036854775807.0)
             text_printf(out, "9223372036854775807LL");
@@ -289,13 +293,25 @@ static void print_store(const Kernel *k, const Stmt *s, const BodyTarget *t, Tex
     text_printf(out, "%s = %s;", at, format_one(out->arena, store_format(s->dtype), v.s));
 }
 
+/* Sums and products of integers are computed without a sign: that wraps, where C leaves it open. */
+static const char *modular(Arena *arena, DType d, const char *text) {
+    if (dtype_info[d].cls != CLASS_INT) return text;
+    return arena_printf(arena, "(%s)%s", dtype_info[d].bytes <= 4 ? "uint32_t" : "uint64_t", text);
+}
+
+static bool is_modular(OpCode op) {
+    return op == OP_add || op == OP_sub || op == OP_mul || op == OP_neg;
+}
+
 /* Narrow integers wrap after every map, as in the interpreter; what selects or compares stays in
  * range. */
 static void print_wrapped_map(const Stmt *s, const char *const args[3], Text *out) {
     OpClass cls = op_info[s->op].cls;
     const char *format = cls == OPC_NUM || cls == OPC_INT ? wrap_format(s->dtype) : "%s";
+    const char *own[3] = {args[0], args[1], args[2]};
     Text x = {.arena = out->arena};
-    print_map(s->op, args, &x);
+    for (int i = 0; i < 3 && is_modular(s->op); i++) own[i] = modular(out->arena, s->dtype, own[i]);
+    print_map(s->op, own, &x);
     text_printf(out, "%s", format_one(out->arena, format, x.s));
 }
 
@@ -407,13 +423,17 @@ void body_accum_merge(const Kernel *k, const Stmt *s, const char *x, const char 
                       const BodyTarget *t, Text *out) {
     (void)k;
     const unsigned n = s->dst;
+    const bool adds = s->op == OP_sum;
+    const char *v = arena_printf(out->arena, "v%u", n);
     text_printf(out, "%s", t->indent);
     switch (s->op) {
     case OP_sum:
-        text_printf(out, "v%u = v%u + %s;\n", n, n, x);
-        return;
     case OP_prod:
-        text_printf(out, "v%u = v%u * %s;\n", n, n, x);
+        text_printf(
+            out, "v%u = %s;\n", n,
+            format_one(out->arena, wrap_format(s->dtype),
+                       arena_printf(out->arena, "%s %c %s", modular(out->arena, s->dtype, v),
+                                    adds ? '+' : '*', modular(out->arena, s->dtype, x))));
         return;
     case OP_rmax:
         text_printf(out, "v%u = (%s > v%u) | (%s != %s) ? %s : v%u;\n", n, x, n, x, x, x, n);

@@ -8,6 +8,7 @@
  * meet. */
 #include <assert.h>
 #include "lower.h"
+#include <math.h>
 
 bool lower_is_scatter(OpCode op) { return op == OP_scatter || op == OP_put || op == OP_scatter_nd; }
 
@@ -83,6 +84,15 @@ static Let scatter_index(Lower *L, const Scatter *s, const Ix *at, uint32_t i, G
     return lower_value(L, s->vidx, in, guard);
 }
 
+/* The largest or the least number of a let. */
+static double neutral(DType d, bool is_largest) {
+    bool is_unsigned = d == DT_U32 || d == DT_U64;
+    int bits = dtype_info[d].bytes <= 4 ? 32 : 64;
+    if (dtype_info[d].cls == CLASS_FLT) return is_largest ? INFINITY : -INFINITY;
+    if (is_unsigned) return is_largest ? ldexp(1, bits) - 1 : 0;
+    return is_largest ? ldexp(1, bits - 1) - 1 : -ldexp(1, bits - 1);
+}
+
 void lower_scatter_terms(Lower *L, Value v) {
     Scatter s = scatter_shape(L->g, v);
     DType dtype = (DType)s.base->dtype;
@@ -140,14 +150,9 @@ void lower_scatter_terms(Lower *L, Value v) {
                                       .n_conds = 1,
                                       .loc = loc});
     } else {
-        bool is_flt = dtype_info[dtype].cls == CLASS_FLT;
-        double big = is_flt                         ? __builtin_inf()
-                     : dtype_info[dtype].bytes <= 4 ? 2147483647.0
-                                                    : 9007199254740992.0;
         double none = s.mode == SCATTER_ADD   ? 0
                       : s.mode == SCATTER_MUL ? 1
-                      : s.mode == SCATTER_MIN ? big
-                                              : -big;
+                                              : neutral(dtype, s.mode == SCATTER_MIN);
         Let term = lower_guarded(L, s.vupd, at, 0, conds, n, none);
         Let acc = lower_accum(L, mode_reduce[s.mode], dtype, term, 0, loc);
         L->level = 1;

@@ -30,7 +30,8 @@ bool eval_fail(const Eval *, const char *fmt, ...) __attribute__((format(printf,
 const Graph *interp_plain(const Graph *g, Arena *, EntryKind);
 
 enum { WALK_RANK = 2 * MAX_RANK };
-typedef enum WalkMode { WALK_COPY, WALK_ADD, WALK_MUL, WALK_MIN, WALK_MAX, WALK_MADD } WalkMode;
+/* UMIN, UMAX: of u64 */
+typedef enum WalkMode { WALK_COPY, WALK_ADD, WALK_MUL, WALK_MIN, WALK_MAX, WALK_UMIN, WALK_UMAX, WALK_MADD } WalkMode;
 typedef struct Walk { /* a nest of loops, the last innermost, with a stride per loop of dst and both
                          sources */
     uint32_t rank;

@@ -28,9 +28,9 @@ static WalkMode scatter_walk(const Eval *e) {
     case SCATTER_MUL:
         return WALK_MUL;
     case SCATTER_MIN:
-        return WALK_MIN;
+        return e->out.type.dtype == DT_U64 ? WALK_UMIN : WALK_MIN;
     case SCATTER_MAX:
-        return WALK_MAX;
+        return e->out.type.dtype == DT_U64 ? WALK_UMAX : WALK_MAX;
     }
     return WALK_ADD;
 }

@@ -23,15 +23,25 @@ static bool reduce(Eval *e, WalkMode mode, double identity) {
 
 bool eval_sum(Eval *e) { return reduce(e, WALK_ADD, 0); }
 bool eval_prod(Eval *e) { return reduce(e, WALK_MUL, 1); }
-bool eval_rmax(Eval *e) { return reduce(e, WALK_MAX, -INFINITY); }
-bool eval_rmin(Eval *e) { return reduce(e, WALK_MIN, INFINITY); }
 
-/* Is element i better than j? NaN counts as the largest. */
+static bool is_u64(const Eval *e) { return e->in[0]->type.dtype == DT_U64; }
+
+bool eval_rmax(Eval *e) {
+    return is_u64(e) ? reduce(e, WALK_UMAX, 0) : reduce(e, WALK_MAX, -INFINITY);
+}
+/* -1 is the largest of all there */
+bool eval_rmin(Eval *e) {
+    return is_u64(e) ? reduce(e, WALK_UMIN, -1) : reduce(e, WALK_MIN, INFINITY);
+}
+
+/* Is element i better than j? NaN is best of all, as in PyTorch. */
 static bool is_better(const Tensor *t, bool largest, int64_t i, int64_t j) {
+    uint64_t a = (uint64_t)t->u.i[i], b = (uint64_t)t->u.i[j];
+    if (t->type.dtype == DT_U64) return largest ? a > b : a < b;
     if (!dtype_is_float(t->type.dtype))
         return largest ? t->u.i[i] > t->u.i[j] : t->u.i[i] < t->u.i[j];
     double x = t->u.f[i], y = t->u.f[j];
-    if (isnan(x) || isnan(y)) return largest ? isnan(x) && !isnan(y) : isnan(y) && !isnan(x);
+    if (isnan(x) || isnan(y)) return isnan(x) && !isnan(y);
     return largest ? x > y : x < y;
 }
 

@@ -27,6 +27,14 @@
             for (int64_t i = 0; i < n; i++)                                                        \
                 if (!(a[i * as] <= d[i * ds]) && IS_NUMBER(d[i * ds])) d[i * ds] = a[i * as];      \
             break;                                                                                 \
+        case WALK_UMIN:                                                                            \
+            for (int64_t i = 0; i < n; i++)                                                        \
+                if ((uint64_t)a[i * as] < (uint64_t)d[i * ds]) d[i * ds] = a[i * as];              \
+            break;                                                                                 \
+        case WALK_UMAX:                                                                            \
+            for (int64_t i = 0; i < n; i++)                                                        \
+                if ((uint64_t)a[i * as] > (uint64_t)d[i * ds]) d[i * ds] = a[i * as];              \
+            break;                                                                                 \
         case WALK_MADD:                                                                            \
             if (ds == 0) {                                                                         \
                 U sum = (U)*d;                                                                     \

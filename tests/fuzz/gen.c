@@ -67,7 +67,7 @@ static Item fresh_const(Gen *f, TypeId type, double mag) {
 
 Item gen_fresh(Gen *f, DType d, uint32_t rank, const int64_t *dims) {
     TypeId type = graph_type_of(f->g, d, rank, dims);
-    double mag = d == DT_BOOL ? 1 : dtype_info[d].cls == CLASS_FLT ? 2 : 5;
+    double mag = d == DT_BOOL ? 1 : dtype_info[d].cls == CLASS_FLT ? 2 : gen_integer_mag(d, 5);
     assert(type_elems(&f->g->types[type]) <= FUZZ_MAX_ELEMS);
     if (gen_chance(f, 40)) return fresh_input(f, type, mag);
     if (dtype_info[d].cls == CLASS_FLT && gen_chance(f, 50)) return fresh_state(f, type, mag);
@@ -85,6 +85,20 @@ Item gen_fresh(Gen *f, DType d, uint32_t rank, const int64_t *dims) {
     return fresh_const(f, type, mag);
 }
 
+/* Integers are i64, in every sixth graph of any type. */
+static DType integer_type(Gen *f) {
+    static const DType types[] = {DT_I64, DT_I32, DT_I16, DT_I8, DT_U64, DT_U32,
+                                  DT_U16, DT_U8,  DT_I4,  DT_U4, DT_I2,  DT_U2};
+    return f->has_all_types ? types[gen_int(f, 0, 11)] : DT_I64;
+}
+
+double gen_integer_mag(DType d, double mag) {
+    bool is_unsigned = d == DT_U64 || d == DT_U32 || d == DT_U16 || d == DT_U8;
+    double most = ldexp(1, 8 * (int)dtype_info[d].bytes - !is_unsigned);
+    if (dtype_info[d].cls != CLASS_INT) return mag;
+    return is_unsigned || mag > most ? most : mag;
+}
+
 static Item fresh_any(Gen *f, DTypeClass cls, uint32_t min_rank, uint32_t max_rank) {
     static const int64_t extents[] = {1, 2, 2, 3, 3, 4, 5, 7, 8};
     int64_t dims[MAX_RANK], elems = 1;
@@ -96,7 +110,7 @@ static Item fresh_any(Gen *f, DTypeClass cls, uint32_t min_rank, uint32_t max_ra
     }
     if (rank == 1 && gen_chance(f, 20)) dims[0] = gen_int(f, 9, 70);
     DType d = cls == CLASS_BOOL   ? DT_BOOL
-              : cls == CLASS_INT  ? DT_I64
+              : cls == CLASS_INT  ? integer_type(f)
               : gen_chance(f, 70) ? DT_F32
                                   : DT_BF16;
     return gen_fresh(f, d, rank, dims);
@@ -187,7 +201,9 @@ static void add_updates(Gen *f) {
 }
 
 Graph *fuzz_graph(uint64_t seed) {
-    Gen f = {.g = graph_new("fuzz"), .rng = seed * 0xD1342543DE82EF95u + 7};
+    Gen f = {.g = graph_new("fuzz"),
+             .rng = seed * 0xD1342543DE82EF95u + 7,
+             .has_all_types = seed % 6 == 4};
     int64_t n_leaves = gen_int(&f, 2, 4), n = gen_int(&f, 3, 14);
     for (int64_t i = 0; i < n_leaves; i++) {
         Item x = fresh_any(&f, i || gen_chance(&f, 80) ? CLASS_FLT : CLASS_INT, 0, 4);

@@ -8,7 +8,7 @@
 #define TRAINC_FUZZ_GEN_H
 #include "ir.h"
 
-/* fuzz_graph - a graph of 10 to 60 nodes from a seed: dtypes f32, bf16, i64, bool; all families of
+/* fuzz_graph - a graph of 10 to 60 nodes from a seed: dtypes f32, bf16, i64, bool, in every sixth all; all families of
  * ops; inputs x0.., states w0..; the entry `eval` with outputs y0.., the entry `micro` with outputs
  * and state updates. Never 0; owner: caller. */
 Graph *fuzz_graph(uint64_t seed);
@@ -38,12 +38,14 @@ typedef struct Item {
 typedef struct Gen {
     Graph *g;
     uint64_t rng;
+    bool has_all_types; /* integers of every width and sign, casts through floats of eight bits */
     uint32_t n;
     Item items[FUZZ_ITEMS];
 } Gen;
 
 int64_t gen_int(Gen *, int64_t lo, int64_t hi);
 bool gen_chance(Gen *, int percent);
+double gen_integer_mag(DType, double mag); /* of a result that wraps in the type */
 void gen_keep(Gen *, Value, double mag, bool exact);
 Item gen_fresh(Gen *, DType, uint32_t rank, const int64_t *dims);
 Item gen_pick(Gen *, DTypeClass, uint32_t min_rank,
