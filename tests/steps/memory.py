@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from common import *
 
-NAMES = ("gpt2_ts",)                              # all in own code: oneDNN 2 allocates in every dnnl_primitive_execute
+NAMES = ("gpt2_ts", "lstm_seq")                              # all in own code: oneDNN 2 allocates in every dnnl_primitive_execute
 STEPS_RUN = 20
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from common import *
 
 STEPS_IN_ALL, SAVED_AT = 10, 5
-CASES_RUN = ("gpt2_ts", "llama_accum", "dropout_stat", "resnet_tiny", "cnn_bn")
+CASES_RUN = ("gpt2_ts", "llama_accum", "dropout_stat", "resnet_tiny", "cnn_bn", "lstm_seq")
 THREADS_COUNT = ("resnet_tiny", "cnn_bn")         # oneDNN sums a convolution's weight gradient in as many parts as there are threads
 
 
