@@ -3,7 +3,8 @@
  * D(h) = (f(x+h) - f(x-h)) / 2h is off by h^2 f'''/6, (4 D(h/2) - D(h)) / 3 by a multiple of h^4:
  * with h = 1e-3 about 1e-12 for functions of order one, against 1e-13 of rounding. A smaller h is
  * tried where the function bends more. At a kink or a step the one-sided differences keep a gap
- * while h falls; where the function is smooth the gap falls with h. */
+ * while h falls; where the function is smooth the gap falls with h. Where it jumps, the quotient
+ * grows. */
 #include "differences.h"
 #include <math.h>
 #include <string.h>
@@ -76,6 +77,14 @@ static bool is_kink(Function *f, double *x, double scale) {
     return gap[2] > 1e-5 * scale && (gap[2] > 0.3 * gap[1] || gap[1] > 0.3 * gap[0]);
 }
 
+/* Does the quotient grow as the step falls, as where the function jumps? */
+static bool is_jump(Function *f, double *x) {
+    const double h = 1e-3 * (1 + fabs(*x)), small = h / 400;
+    const double wide = (value_at(f, x, *x + h) - value_at(f, x, *x - h)) / (2 * h),
+                 narrow = (value_at(f, x, *x + small) - value_at(f, x, *x - small)) / (2 * small);
+    return fabs(narrow) > 50 * fabs(wide) && fabs(narrow) > 1;
+}
+
 Slope function_slope(Function *f, uint32_t s, int64_t i, double gradient, double scale,
                      double *slope) {
     double *x = &f->values[s].u.f[i], best = INFINITY;
@@ -88,7 +97,7 @@ Slope function_slope(Function *f, uint32_t s, int64_t i, double gradient, double
         }
         const double found = (4 * d[1] - d[0]) / 3, off = fabs(found - gradient);
         if (off < best || isnan(*slope)) best = off, *slope = found;
-        if (off <= 1e-6 * fmax(fabs(found), 1e-2 * scale)) return SLOPE_EQUAL;
+        if (off <= 1e-6 * fmax(fabs(found), 1e-2 * scale) + 1e-12) return SLOPE_EQUAL;
     }
-    return is_kink(f, x, fmax(scale, 1)) ? SLOPE_KINK : SLOPE_DIFFERS;
+    return is_kink(f, x, fmax(scale, 1)) || is_jump(f, x) ? SLOPE_KINK : SLOPE_DIFFERS;
 }
