@@ -35,7 +35,7 @@ typedef enum Layout {
     LAYOUT_RESHAPED    /* [C, 1, 1] shows [C] */
 } Layout;
 /* What the file or the code says about an initializer. */
-typedef enum Mark { MARK_NONE, MARK_PARAM, MARK_BUFFER, MARK_STATISTIC, MARK_LIFTED } Mark;
+typedef enum Mark { MARK_NONE, MARK_PARAM, MARK_BUFFER, MARK_STATISTIC, MARK_LIFTED, MARK_QUANTISED } Mark;
 
 /* A value that an initializer holds, or held before it was split among its readers. */
 typedef struct Shown {
@@ -105,6 +105,7 @@ State *shown_state(const Import *, const char *value);
 bool params_add(Import *);
 /* lifted.c: is the unmarked initializer a constant that dynamo lifted out of the code? is_known: its
  * readers take no parameter there. */
+bool is_made_from_nothing(const char *name); /* "ones_1": does dynamo call so what takes no tensor? */
 bool lifted_is(Import *, const Shown *, bool is_known, bool is_norm);
 /* statistics.c: running statistics that the export itself has moved start afresh. */
 void statistics_restore(Import *);
@@ -118,6 +119,9 @@ Value params_add_constant(Import *, const char *output, const TensorSource *);
 const char *params_behind(Import *, const Onnx__NodeProto *);
 /* The closest of the names to `name`, or NULL where none is near. */
 const char *closest_name(Arena *, const char *name, const char *const *names, uint32_t n);
+
+/* quantised.c: marks the initializers that quantised ops read. */
+void quantised_mark(Import *);
 
 /* fold.c */
 bool fold_is_constant(Import *, Value); /* do its leaves hold constants only? */

@@ -74,6 +74,10 @@ static void node_read(Identity *id, Onnx__NodeProto *node, uint32_t index, bool 
 
 static void readers_read(Identity *id) {
     size_t n = id->graph->n_initializer + 1;
+    for (size_t i = 0; i < id->graph->n_node; i++)
+        for (size_t k = 0; k < id->graph->node[i]->n_output; k++)
+            names_set(id->im->arena, &id->outputs,
+                      graph_str(id->im->g, id->graph->node[i]->output[k]), 1);
     id->first = arena_alloc(id->im->arena, n * sizeof *id->first);
     id->last = arena_alloc(id->im->arena, n * sizeof *id->last);
     for (uint32_t i = 0; i < id->graph->n_node; i++) node_read(id, id->graph->node[i], i, false);
@@ -152,8 +156,9 @@ static Takes takes_of(Identity *id, uint32_t initializer) {
 
 static bool value_exists(const Identity *id, const char *name) {
     uint32_t known;
-    return shown_find(id->im, name) ||
-           names_get(&id->im->initializers, graph_str(id->im->g, name), &known);
+    const char *key = graph_str(id->im->g, name);
+    return shown_find(id->im, name) || names_get(&id->im->initializers, key, &known) ||
+           names_get(&id->outputs, key, &known);
 }
 
 /* The readers of a group read a value of their own from now on. */
@@ -201,7 +206,7 @@ static void initializer_show(Identity *id, uint32_t i) {
     const Claim *c = has_name ? &g.items[g.primary].claim : NULL;
     Shown *s = &im->shown[i];
     if (!is_float(&im->sources[i])) return;
-    if (has_name && (id->has_signature || name_is_made(s->value))) {
+    if (has_name && (id->has_signature || name_is_made(s->value) || c->is_exact)) {
         s->name = c->name;
         s->layout = c->layout;
         s->is_named = true;
@@ -214,7 +219,21 @@ static void initializer_show(Identity *id, uint32_t i) {
             split_off(id, i, &g.items[k]);
 }
 
-/* ---------------------------------------------------------------- TorchScript's merges and ties */
+/* What an Identity makes of an initializer shows the same parameter. */
+static void identities_show(Identity *id) {
+    for (uint32_t i = 0; i < id->n_readers; i++) {
+        const Onnx__NodeProto *node = id->readers[i].node;
+        uint32_t at;
+        if (!strcmp(node->op_type, "Identity") && !id->readers[i].is_nested &&
+            node->n_output == 1 &&
+            names_get(&id->im->shown_by_value, graph_str(id->im->g, node->input[0]), &at))
+            names_set(id->im->arena, &id->im->shown_by_value, graph_str(id->im->g, node->output[0]),
+                      at);
+    }
+}
+
+/* ---------------------------------------------------------------- TorchScript's merges and ties
+ */
 
 /* Readers in other modules: copies of the parameter, or other names of it. */
 static void paths_judge(Identity *id, uint32_t i) {
@@ -231,9 +250,8 @@ static void paths_judge(Identity *id, uint32_t i) {
     for (uint32_t k = id->first[i]; k; k = id->readers[k - 1].next) {
         Reader *r = &id->readers[k - 1];
         if (r->claim.kind == CLAIM_NONE || r == like || r->claim.name == like->claim.name) continue;
-        bool is_copy =
-            !is_shared && (is_made || has_own) &&
-            (!strcmp(r->node->op_type, like->node->op_type) || bytes_constant(&id->im->sources[i]));
+        bool is_copy = r->claim.is_exact || like->claim.is_exact ||
+                       (!is_shared && (is_made || has_own) && bytes_constant(&id->im->sources[i]));
         r->claim.is_alias = !is_copy;
     }
     for (uint32_t k = id->first[i]; k && !is_made; k = id->readers[k - 1].next) {
@@ -373,9 +391,30 @@ static bool keeps_graph_name(const Import *im, const Shown *s) {
            is_float(&im->sources[s->initializer]);
 }
 
-static void report(Import *im) {
-    report_list(im, N_SPLIT, is_split_param);
-    report_list(im, N_NAMES, keeps_graph_name);
+/* Parameters of the traced program that no initializer holds: of neutral value, and so optimized
+ * away, or fused into others. */
+static void report_lost(Identity *id) {
+    Import *im = id->im;
+    NameMap held = {0};
+    const char *names = "";
+    uint32_t n = 0, known;
+    for (uint32_t i = 0; i < im->n_shown; i++)
+        if (im->shown[i].name) names_set(im->arena, &held, im->shown[i].name, 1);
+    for (uint32_t i = 0; i < im->n_aliases; i++)
+        names_set(im->arena, &held, im->aliases[i].name, 1);
+    for (uint32_t i = 0; i < id->n_targets; i++) {
+        const Target *t = &id->targets[i];
+        if (t->is_buffer || names_get(&held, t->name, &known)) continue;
+        if (n++ < MAX_LISTED)
+            names = arena_printf(im->arena, "%s%s%s", names, *names ? ", " : "", t->name);
+    }
+    if (n) diag_add(im->g, N_LOST, 0, (long long)n, names, n > MAX_LISTED ? ", ..." : "");
+}
+
+static void report(Identity *id) {
+    report_list(id->im, N_SPLIT, is_split_param);
+    report_list(id->im, N_NAMES, keeps_graph_name);
+    report_lost(id);
 }
 
 /* ---------------------------------------------------------------- the whole file */
@@ -417,10 +456,11 @@ void identity_find(Import *im) {
     for (uint32_t i = 0; i < id.graph->n_initializer && id.has_paths; i++)
         if (is_float(&im->sources[i])) paths_judge(&id, i);
     for (uint32_t i = 0; i < id.graph->n_initializer; i++) initializer_show(&id, i);
+    identities_show(&id);
     names_settle(&id);
     if (id.has_signature) names_canonical(&id);
     if (id.has_marks || id.has_signature) lifted_mark(&id);
     statistics_mark(im);
     ties_find(&id);
-    if (!im->options->eval_only) report(im);
+    if (!im->options->eval_only) report(&id);
 }

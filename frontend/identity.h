@@ -21,6 +21,7 @@ typedef struct Claim {
     const char *name; /* in the state_dict; interned */
     Layout layout;
     bool is_alias;   /* a second name of what the initializer is called after, not another one */
+    bool is_exact;   /* TorchScript itself says that this is another parameter */
     bool is_unsure;  /* CLAIM_CONSTANT, but it takes what is not in the file any more */
 } Claim;
 
@@ -53,6 +54,10 @@ typedef struct Identity {
     NameMap targets_by_arg, targets_by_name; /* index + 1 */
     NameMap had;     /* names of the traced program that the file still has */
     NameMap modules; /* TorchScript: module path -> MODULE_LEAF or MODULE_INNER */
+    NameMap prefixes; /* module path -> number of what the state_dict has before it, + 1 */
+    const char **prefix;
+    uint32_t n_prefixes, cap_prefixes;
+    NameMap outputs; /* of nodes */
 } Identity;
 
 /* identity_fx.c: reads signature and metadata; then what each reader of an unfolded or folded

@@ -118,7 +118,7 @@ static void call_names(Identity *id, Call *c, const char *text) {
         c->n_targets += t && t != c->only;
         if (t) c->only = t;
         c->has_lost |= t && !t->is_held;
-        c->is_unsure |= !t && !names_get(&id->had, name, &known);
+        c->is_unsure |= !t && !names_get(&id->had, name, &known) && !is_made_from_nothing(name);
     }
 }
 
@@ -196,7 +196,8 @@ static bool role_layout(const Role *role, const Reader *r, const Type *t, Layout
 }
 
 static Claim claim_of(const Target *t, Layout layout) {
-    return (Claim){t->is_buffer ? CLAIM_BUFFER : CLAIM_PARAM, t->name, layout, false, false};
+    return (Claim){
+        .kind = t->is_buffer ? CLAIM_BUFFER : CLAIM_PARAM, .name = t->name, .layout = layout};
 }
 
 static Claim claim_by_role(const Role *role, const Call *c, const Reader *r, const Type *t) {

@@ -25,7 +25,7 @@ static Tensor first_elems(Import *im, const TensorSource *s) {
     return tensor_from_bytes(im->arena, head, s->data);
 }
 
-static bool is_made_from_nothing(const char *name) {
+bool is_made_from_nothing(const char *name) {
     static const char *const makers[] = {
         "zeros",  "zeros_[0-9]*",  "ones",      "ones_[0-9]*", "full",      "full_[0-9]*",
         "*_like", "*_like_[0-9]*", "new_ones*", "new_zeros*",  "new_full*", "scalar_tensor*",

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """Compares the parameters that `trainc plan -v` says a model trains with the lists of make_lists.py.
 
-    check.py TRAINC MODEL.onnx ...            MODELs are those of SPELLINGS, by file name
+    check.py TRAINC FOLDER [NAME ...]         the models of ../models, all or these, unpacked in FOLDER one by one
 
 Names and shapes must be those of the module; a tied parameter has one of its names, and the plan shows the others as
 its aliases where metadata or paths tell them. The folded convolutional nets are compared as far as fusion left them."""
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from make_lists import SPELLINGS
+sys.path.insert(1, str(Path(__file__).parents[1] / "models"))
+from check_model import unpack
+from spellings import SPELLINGS
 
 DIMS = {
     "llama": "batch=1,sequence=16", "qwen": "batch=1,sequence=16", "gpt2": "batch=1,sequence=16", "bert": "batch=1,sequence=16",
@@ -56,10 +57,14 @@ def planned(trainc, path):
     return out
 
 
-def check(trainc, path):
-    name, want, faults = path.stem, wanted(path.stem), []
+def check(trainc, folder, name):
+    want, faults = wanted(name), []
     left = dict(want)
-    for key, aliases, shape, line in planned(trainc, path):
+    files = [Path(f) for f in unpack(name, folder)]
+    plan = planned(trainc, files[0])
+    for f in files:
+        f.unlink()
+    for key, aliases, shape, line in plan:
         names = next((k for k in want if key in k), None)
         if name in MADE and MADE[name].fullmatch(key):
             continue
@@ -78,6 +83,6 @@ def check(trainc, path):
 
 
 if __name__ == "__main__":
-    results = [check(sys.argv[1], Path(m)) for m in sys.argv[2:]]
-    print(Counter(results))
-    sys.exit(0 if results and all(results) else 1)
+    names = sys.argv[3:] or [n for group in SPELLINGS.values() for n in group]
+    results = [check(sys.argv[1], sys.argv[2], n) for n in names]
+    sys.exit(0 if all(results) else 1)
