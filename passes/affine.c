@@ -24,14 +24,15 @@ static bool element_at(DType d, const char *bytes, int64_t at, int64_t *x) {
 static bool affine_const(const Graph *g, const Strided *s, Affine *r) {
     const Type *t = graph_type_at(g, s->base);
     const AttrField *data = attr_find(g, s->base, A_DATA);
-    int64_t at[MAX_RANK] = {0}, n = 1, x;
+    int64_t at[MAX_RANK] = {0}, once[MAX_RANK], n = 1, x; /* once: repeats are looked at once */
     DType d = (DType)t->dtype;
     const char *bytes = data->u.bytes;
     if (data->n != type_bytes(t)) return element_at(d, bytes, 0, &r->c); /* one repeated element */
     if (!element_at(d, bytes, s->offset, &r->c)) return false;
     for (uint32_t i = 0; i < s->rank; i++) {
-        n *= s->dims[i];
-        if (s->dims[i] == 1) continue;
+        once[i] = s->strides[i] ? s->dims[i] : 1;
+        n *= once[i];
+        if (once[i] == 1) continue;
         if (!element_at(d, bytes, s->offset + s->strides[i], &x)) return false;
         r->a[i] = x - r->c;
     }
@@ -41,7 +42,7 @@ static bool affine_const(const Graph *g, const Strided *s, Affine *r) {
         for (uint32_t i = s->rank; i-- > 0;) {
             want += r->a[i];
             where += s->strides[i];
-            if (++at[i] < s->dims[i]) break;
+            if (++at[i] < once[i]) break;
             want -= at[i] * r->a[i];
             where -= at[i] * s->strides[i];
             at[i] = 0;

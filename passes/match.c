@@ -5,6 +5,7 @@
  * something else reads it. The macro's own gradient is better conditioned than that of the parts,
  * and its expansion is spelled one way, so that later passes see one form. A match is exact or it
  * is none; where all but one edge of a pattern is there, that edge is noted for trainc plan -v. */
+#include "match_attention.h"
 #include "pass.h"
 #include <string.h>
 
@@ -112,6 +113,8 @@ static Value visit(void *pass, const Graph *from, Value v, Graph *to, const Valu
     Value now = node_copied(from, v, to, map), found = try_xent(to, now);
     for (uint32_t i = m->first[graph_op(to, now)]; i && !found; i = m->next[i - 1])
         found = try_row(to, &rows[m->row[i - 1]], now);
+    if (!found) found = match_rope(to, now);
+    if (!found) found = match_attention(m->ctx, to, now);
     if (!found || !pass_fuel(m->ctx)) return now;
     to->loc = graph_node(from, v)->loc;
     return found;
