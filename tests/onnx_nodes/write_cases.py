@@ -2,15 +2,22 @@
 """Writes the node tests of the installed `onnx` package as folders that test_frontend and test_onnx_nodes read.
 
 usage: write_cases.py DIR [NAME-GLOB ...]     then: ONNX_CASES=DIR build/tests/test_frontend --filter 'node_tests/*'
+       write_cases.py --newer-than DATA ARCHIVE.tar.xz    how newer.tar.xz was made, DATA being Debian's folder
 
 DIR/node/NAME/model.onnx, DIR/node/NAME/test_data_set_0/{input,output}_N.pb: the layout of onnx's own releases. The data
 of a case are made by its own generator, with seeds that onnx fixes; the expected values are those of its reference.
 What cannot be had as tensors (strings stay, sequences and optionals are written as SequenceProto and OptionalProto)
 is written as it is: the reader says that it holds no dense tensors.
+
+The archive has the cases that the older data lack: those of another name, and those whose op has another version by
+now; without the few that are larger than 60 kB.
 """
 import fnmatch
+import io
 import os
 import sys
+import tarfile
+import tempfile
 
 import numpy
 import onnx
@@ -49,9 +56,52 @@ def write_case(case, out):
         f.write(case.model.SerializeToString(deterministic=True))
 
 
+def op_versions(model):
+    """Which version of its op each node is, by the model's opsets."""
+    opsets = {o.domain: o.version for o in model.opset_import}
+    versions = []
+    for node in model.graph.node:
+        try:
+            schema = onnx.defs.get_schema(node.op_type, opsets.get(node.domain, 1), node.domain)
+            versions.append((node.op_type, schema.since_version))
+        except onnx.defs.SchemaError:
+            versions.append((node.op_type, 0))
+    return versions
+
+
+def is_newer(case, data):
+    path = os.path.join(data, "node", case.name, "model.onnx")
+    return not os.path.exists(path) or op_versions(onnx.load(path)) != op_versions(case.model)
+
+
+def files_of(folder):
+    return sorted(os.path.join(root, name) for root, _, names in os.walk(folder) for name in names)
+
+
+def pack(data, archive, largest=60000):
+    chosen = 0
+    with tempfile.TemporaryDirectory() as work, tarfile.open(archive, "w:xz", preset=9) as tar:
+        for case in sorted(cases.collect_testcases(None), key=lambda c: c.name):
+            if case.model is None or not is_newer(case, data):
+                continue
+            write_case(case, work)
+            files = files_of(os.path.join(work, "node", case.name))
+            if sum(map(os.path.getsize, files)) > largest:
+                continue
+            for path in files:
+                info = tarfile.TarInfo(os.path.relpath(path, work))
+                content = open(path, "rb").read()
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+            chosen += 1
+    print(f"onnx {onnx.__version__}: {chosen} cases in {archive}, {os.path.getsize(archive)} bytes")
+
+
 def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
+    if sys.argv[1] == "--newer-than":
+        return pack(sys.argv[2], sys.argv[3])
     globs = sys.argv[2:] or ["*"]
     written = 0
     for case in cases.collect_testcases(None):
