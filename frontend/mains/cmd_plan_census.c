@@ -14,7 +14,7 @@ static void print_place(const Graph *g, LocId at) {
 
 /* Layers of a model differ in the numbers of their names. */
 static bool same_but_numbers(const char *a, const char *b) {
-    static const char digits[] = "0123456789";
+    static const char digits[] = "_0123456789"; /* mul, mul_1, ... */
     for (;; a++, b++) {
         a += strspn(a, digits);
         b += strspn(b, digits);

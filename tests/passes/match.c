@@ -86,6 +86,8 @@ static const Spelling spellings[] = {
      DT_F32},
     {"(mul (mul 0.5 a) (add 1 (tanh (mul 0.7978846 (add m (mul 0.044715 (pow a 3)))))))", "-", "",
      DT_F32},
+    {"(mul a (sigmoid (mul 1.5957691216 (add a (mul 0.044715 (pow a 3))))))", "gelu_tanh",
+     "sigmoid", DT_F32},
     /* SiLU, sigmoid */
     {"(mul (sigmoid a) a)", "silu", "sigmoid", DT_F32},
     {"(div a (add 1 (exp (neg a))))", "silu", "exp", DT_F32},
