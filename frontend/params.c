@@ -2,7 +2,7 @@
  *
  * Every float initializer shows a parameter (identity.c): the parameter becomes a state under
  * PyTorch's name and in PyTorch's layout, with the initializer's place in a file as source, and the
- * graph reads it turned as the file has it. Integers and truth values become constants. A state
+ * graph reads it turned as the file has it. Integers and truth values become constants, but for the weights of quantised ops (quantised.c). A state
  * trains unless the exporter marks it a buffer (dynamo's InputSpec.kind) or lifted it out of the
  * code (lifted.c), BatchNormalization keeps it as a running statistic, or a --freeze rule says so;
  * --freeze and --train apply in order, the later wins, and take every name that the parameter has.
@@ -185,7 +185,8 @@ static void state_add(Import *im, const Shown *shown, bool *is_matched) {
         return; /* params_value makes it a constant */
     }
     state.type = graph_type(im->g, type);
-    state.trains = trains && mark != MARK_STATISTIC && !im->options->eval_only;
+    bool may_train = mark != MARK_STATISTIC && mark != MARK_QUANTISED;
+    state.trains = trains && may_train && !im->options->eval_only;
     state.source = source_of(im, s, shown->layout);
     holders_list(im, &state);
     aliases_list(im, &state);
@@ -198,9 +199,10 @@ bool params_add(Import *im) {
     for (uint32_t i = 0; i < graph->n_initializer; i++) is_valid &= im->sources[i].data != NULL;
     if (!is_valid) return false;
     identity_find(im);
+    quantised_mark(im);
     for (uint32_t i = 0; i < im->n_shown; i++) {
         const Shown *s = &im->shown[i];
-        if (s->name && is_float(&im->sources[s->initializer]))
+        if (s->name && (is_float(&im->sources[s->initializer]) || s->mark == MARK_QUANTISED))
             state_add(im, s, is_matched);
         else if (s->name)
             rules_apply(im, s->name, false,
@@ -236,7 +238,7 @@ const TensorSource *state_source(const Import *im, const char *name) {
 
 Value shown_value(Import *im, const Shown *shown) {
     const TensorSource *s = &im->sources[shown->initializer];
-    if (!is_float(s) || is_lifted_value(im, shown))
+    if ((!is_float(s) && shown->mark != MARK_QUANTISED) || is_lifted_value(im, shown))
         return build_const(im->g, graph_type(im->g, s->type), s->data);
     Value v = build_state(im->g, shown->name);
     switch (shown->layout) {

@@ -172,13 +172,19 @@ trainc_status trainc_save(trainc_step *s, const char *folder) {
 
 /* ---------------------------------------------------------------- loading */
 
+/* Types that share their name in a checkpoint (i4 is written as I8) are what the program says. */
+static trainc_dtype stored_type(const StTensor *t, const trainc_symbol *y) {
+    bool is_same = !strcmp(rt_dtype[t->dtype].safetensors, rt_dtype[y->dtype].safetensors);
+    return is_same ? (trainc_dtype)y->dtype : t->dtype;
+}
+
 static trainc_status check_entry(trainc_step *s, const trainc_symbol *y, const StTensor *t,
                                  const char *name, const char *path) {
     char have[200], want[200];
     if (!t)
         return STEP_FAIL(s, TRAINC_BAD_MODEL, "%s does not belong to this program: it lacks %s",
                          path, name);
-    bool same = t->rank == y->rank && rt_converts(t->dtype, (trainc_dtype)y->dtype);
+    bool same = t->rank == y->rank && rt_converts(stored_type(t, y), (trainc_dtype)y->dtype);
     for (int i = 0; same && i < y->rank; i++) same = t->dims[i] == y->dims[i];
     if (same) return TRAINC_OK;
     return STEP_FAIL(s, TRAINC_BAD_MODEL, "%s: %s is %s %s, the program wants %s %s", path, name,
@@ -199,7 +205,7 @@ static trainc_status put_class(trainc_step *s, const StFile *f, trainc_symbol_cl
     trainc_status r = TRAINC_OK;
     for (uint32_t i = 0; i < s->n_order && r == TRAINC_OK; i++) {
         const StTensor *t = s->order[i]->cls == cls ? name_entry(s, f, s->order[i]) : NULL;
-        if (t) r = state_put(s, s->order[i], t->data, t->dtype);
+        if (t) r = state_put(s, s->order[i], t->data, stored_type(t, s->order[i]));
     }
     return r;
 }
