@@ -70,6 +70,9 @@ struct Import {
     NameMap shown_by_value; /* value name -> index + 1 */
     OtherName *aliases;     /* of parameters, in PyTorch's state_dict */
     uint32_t n_aliases, cap_aliases;
+    NameMap dropouts_by_output; /* first output of a node whose dropout is put back -> index + 1 */
+    double *dropouts;
+    uint32_t n_dropouts;
     NameMap sets;          /* inputs that --set made constant -> Value */
     bool training;
     Scope *scope;
@@ -107,6 +110,8 @@ bool params_add(Import *);
  * readers take no parameter there. */
 bool is_made_from_nothing(const char *name); /* "ones_1": does dynamo call so what takes no tensor? */
 bool lifted_is(Import *, const Shown *, bool is_known, bool is_norm);
+/* attention_dropout.c: what dynamo lost, and with --attention-dropout auto puts back. */
+void dropouts_find(Import *);
 /* statistics.c: running statistics that the export itself has moved start afresh. */
 void statistics_restore(Import *);
 /* Where the elements of state `name` lie in the state's own layout; NULL where they do not. */

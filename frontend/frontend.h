@@ -26,6 +26,7 @@ typedef struct ImportOptions {
     bool tie_none;                 /* --tie none: ties that the exporter broke stay broken */
     const RenameRule *renames; uint32_t n_renames;
     const char *loss;              /* --loss, which decides what outputs are needed; NULL: all are */
+    bool attention_dropout;        /* --attention-dropout auto: put back what dynamo lost */
     bool eval_only;                /* trainc eval: only the eval entry; nothing trains */
 } ImportOptions;
 

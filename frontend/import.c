@@ -261,6 +261,8 @@ static void import_node(Import *im, const Onnx__NodeProto *p) {
                     .in = in,
                     .out = out};
     bool is_open = inputs_read(im, p, in);
+    if (is_open && im->n_dropouts && !strcmp(p->op_type, "MatMul"))
+        in[0] = node_lost_dropout(&n, in[0]);
     if (!import_inline(&n, is_open)) import_by_row(&n, is_open);
     if (is_open && !is_any_made(&n) && g->diags.n == before)
         diag_add(g, E_OP_UNSUPPORTED, g->loc, p->op_type, " in this form");
@@ -427,6 +429,7 @@ static bool import_all(Import *im) {
     is_valid &= params_add(im);
     if (!is_valid || diag_has_errors(im->g)) return false;
     statistics_restore(im);
+    dropouts_find(im);
     if (!im->options->eval_only) walk(im, WALK_MICRO);
     if (!diag_has_errors(im->g)) walk(im, WALK_EVAL);
     list_tensors(im);

@@ -94,6 +94,10 @@ node_stream(ImportNode *); /* a random stream of its own per ONNX node, equal in
 bool node_update(ImportNode *, Value state, Value value);
 void node_buffer(ImportNode *,
                  Value state); /* a running statistic: never trains, whatever the globs say */
+/* Dropout of x at that rate, in the training walk; *mask: what was kept. node_lost_dropout: the same
+ * for weights of an attention whose dropout the exporter lost, else the weights. */
+Value node_dropout(ImportNode *, Value x, double ratio, Value *mask);
+Value node_lost_dropout(ImportNode *, Value weights);
 void node_mixes(ImportNode *);
 bool node_from_pytorch(const ImportNode *);
 bool node_unbiased_variance(const ImportNode *); /* of the running variance: --bn-variance, else

@@ -133,6 +133,7 @@ void import_attention(ImportNode *n) {
         return;
     }
     Value weights = attention_weights(n, q, repeat_heads(n, k, heads / kv_heads), past);
+    weights = node_lost_dropout(n, weights);
     Value y =
         weights ? build_dot(n->g, weights, repeat_heads(n, v, heads / kv_heads), false, false) : 0;
     n->out[0] = y && is_flat ? join_heads(n, y) : y;

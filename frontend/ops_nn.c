@@ -125,8 +125,21 @@ static bool dropout_ratio(ImportNode *n, double *ratio) {
     return true;
 }
 
+Value node_dropout(ImportNode *n, Value x, double ratio, Value *mask) {
+    Type t = *node_type(n, x);
+    DType type = (DType)t.dtype;
+    t.dtype = DT_F32;
+    AttrId stream = graph_attr(n->g, (AttrField[]){attr_int(A_STREAM, node_stream(n))}, 1);
+    Value random = graph_emit(n->g, OP_random, NULL, 0, stream, graph_type(n->g, t));
+    *mask = build_binary(n->g, OP_ge, random, node_number(n, DT_F32, ratio));
+    RuleBind binds[] = {{"a", x},
+                        {"m", *mask},
+                        {"s", node_number(n, type, ratio < 1 ? 1 / (1 - ratio) : 0)}};
+    return node_rule(n, "(where m (mul a s) 0)", binds, 3);
+}
+
 void import_dropout(ImportNode *n) {
-    Type t = *node_type(n, n->in[0]), mask_type = t;
+    Type mask_type = *node_type(n, n->in[0]);
     bool is_known;
     double ratio;
     bool trains = dropout_trains(n, &is_known);
@@ -135,19 +148,9 @@ void import_dropout(ImportNode *n) {
         return;
     }
     mask_type.dtype = DT_BOOL;
-    t.dtype = DT_F32;
     Value mask = build_splat(n->g, graph_type(n->g, mask_type), 1);
     n->out[0] = n->in[0];
-    if (trains && ratio > 0) {
-        AttrId stream = graph_attr(n->g, (AttrField[]){attr_int(A_STREAM, node_stream(n))}, 1);
-        Value random = graph_emit(n->g, OP_random, NULL, 0, stream, graph_type(n->g, t));
-        mask = build_binary(n->g, OP_ge, random, node_number(n, DT_F32, ratio));
-        DType type = (DType)node_type(n, n->in[0])->dtype;
-        RuleBind binds[] = {{"a", n->in[0]},
-                            {"m", mask},
-                            {"s", node_number(n, type, ratio < 1 ? 1 / (1 - ratio) : 0)}};
-        n->out[0] = node_rule(n, "(where m (mul a s) 0)", binds, 3);
-    }
+    if (trains && ratio > 0) n->out[0] = node_dropout(n, n->in[0], ratio, &mask);
     if (n->n_out > 1) /* before 10 the mask has the data's type */
         n->out[1] =
             n->opset < 10 ? build_cast(n->g, mask, (DType)node_type(n, n->in[0])->dtype) : mask;

@@ -246,6 +246,9 @@ static void take(Parse *p, OptionId id, const char *arg) {
     case OPT_RENAME:
         p->errors += !rename_parse(o, arg);
         break;
+    case OPT_ATTENTION_DROPOUT:
+        o->attention_dropout = CHOICE(id, arg, "graph", "auto") && !strcmp(arg, "auto");
+        break;
     case OPT_BATCHNORM:
         o->batchnorm_train = CHOICE(id, arg, "graph", "train") && !strcmp(arg, "train");
         break;

@@ -30,6 +30,7 @@ static bool import(PlannedStep *s, const Options *o, int64_t micro) {
                         .batch_dim = o->batch_dim,
                         .batch = o->batch,
                         .micro_batch = micro,
+                        .attention_dropout = o->attention_dropout,
                         .batchnorm_train = o->batchnorm_train,
                         .loss = o->loss ? o->loss : "output",
                         .bn_variance = o->bn_variance};
