@@ -3,13 +3,14 @@
  *
  * A node belongs to the body where a hole of this loop is below it; all others are outside: small
  * constants and iotas are copied in, reshapes, transposes and expansions of outer values are done
- * again inside (so that no step reads a copy), anything else becomes an invariant. Nodes keep their
- * order, and outer values come in where they are first read, so the same ops over other holes make
- * an equal body. Loops inside keep their bodies, shared. */
+ * again inside (so that no step reads a copy), anything else becomes an invariant. A carry that no
+ * step changes is its first value; the row of an outer value that the step's number chooses, of as
+ * many as there are steps, is a slice. Nodes keep their order, and outer values come in where they
+ * are first read, so the same ops over other holes make an equal body. Loops inside keep their
+ * bodies, shared. */
 #include "scan.h"
 #include "intern.h"
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { COPIED_BYTES = 1024 }; /* constants up to here are written into the body */
@@ -63,6 +64,8 @@ typedef struct Lift {
     Value *map;
     Value *invariants;
     uint32_t n_invariants, cap_invariants;
+    Value *rows; /* outer values that are scanned as well */
+    uint32_t n_scanned, n_rows, cap_rows;
 } Lift;
 
 static Value as_input(Graph *to, char kind, uint32_t i, Type type) {
@@ -102,6 +105,40 @@ static Value lift_outer(Lift *l, Value v) {
     return l->map[v];
 }
 
+/* t, or where(t < 0, .., t) as importers of indices write it */
+static bool is_number_of_step(const Graph *g, Value v, Value t) {
+    if (!t) return false;
+    if (v == t) return true;
+    double zero;
+    if (graph_op(g, v) != OP_where || graph_operand(g, v, 2) != t) return false;
+    Value test = graph_operand(g, v, 0);
+    return graph_op(g, test) == OP_lt && graph_operand(g, test, 0) == t &&
+           const_splat(g, graph_operand(g, test, 1), &zero) && zero == 0;
+}
+
+static bool is_row_of_step(const Lift *l, const ScanSpec *s, Value v) {
+    const Graph *g = l->from;
+    if (graph_op(g, v) != OP_gather || l->inside[graph_operand(g, v, 0)]) return false;
+    int64_t axis = attr_i(g, v, A_AXIS, 0);
+    return is_number_of_step(g, graph_operand(g, v, 1), s->t) &&
+           graph_type_at(g, graph_operand(g, v, 0))->dims[axis] == s->trips;
+}
+
+static Value lift_row(Lift *l, Value v) {
+    LIST_RESERVE(l->scratch, l->rows, l->n_rows, l->cap_rows);
+    l->rows[l->n_rows] = v;
+    return as_input(l->to, 'x', l->n_scanned + l->n_rows++, *graph_type_at(l->from, v));
+}
+
+/* The outer value of which v is the row of a step, that axis first. */
+static Value row_operand(Graph *g, Value v) {
+    Value whole = graph_operand(g, v, 0);
+    int64_t axis = attr_i(g, v, A_AXIS, 0), perm[MAX_RANK] = {axis};
+    for (int64_t i = 0, k = 1; i < graph_type_at(g, whole)->rank; i++)
+        if (i != axis) perm[k++] = i;
+    return axis ? build_transpose(g, whole, perm) : whole;
+}
+
 static void lift_node(Lift *l, Value v) {
     uint32_t n = graph_node(l->from, v)->n_operands;
     Value *operands = arena_alloc(l->scratch, (n + 1) * sizeof *operands);
@@ -112,9 +149,21 @@ static void lift_node(Lift *l, Value v) {
     l->map[v] = node_carry_over(l->to, l->from, v, operands);
 }
 
+static bool is_carried(const ScanSpec *s, uint32_t i) {
+    return s->next[i] && s->next[i] != s->carry[i];
+}
+
+static uint32_t n_carried(const ScanSpec *s) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_carries; i++) n += is_carried(s, i);
+    return n;
+}
+
 static void declare(Lift *l, const ScanSpec *s) {
-    for (uint32_t i = 0; i < s->n_carries; i++)
-        l->map[s->carry[i]] = as_carry(l->to, i, *graph_type_at(l->from, s->carry[i]));
+    for (uint32_t i = 0, k = 0; i < s->n_carries; i++)
+        l->map[s->carry[i]] = is_carried(s, i)
+                                  ? as_carry(l->to, k++, *graph_type_at(l->from, s->carry[i]))
+                                  : lift_outer(l, s->first[i]);
     for (uint32_t i = 0; i < s->n_scanned; i++)
         l->map[s->x[i]] = as_input(l->to, 'x', i, *graph_type_at(l->from, s->x[i]));
     if (s->t) l->map[s->t] = build_scalar(l->to, "t", DT_I64);
@@ -134,7 +183,9 @@ static void mark_inside(Lift *l, const ScanSpec *s, bool *needed) {
         for (uint32_t i = 0; !l->inside[v] && i < graph_node(g, v)->n_operands; i++)
             l->inside[v] = l->inside[graph_operand(g, v, i)];
     for (Value v = g->n_nodes; v-- > 1;)
-        for (uint32_t i = 0; needed[v] && l->inside[v] && i < graph_node(g, v)->n_operands; i++)
+        for (uint32_t i = 0; needed[v] && l->inside[v] && !is_row_of_step(l, s, v) &&
+                             i < graph_node(g, v)->n_operands;
+             i++)
             needed[graph_operand(g, v, i)] = true;
 }
 
@@ -142,9 +193,9 @@ static Value lifted(Lift *l, Value v) { return l->inside[v] ? l->map[v] : lift_o
 
 static void add_roots(Lift *l, const ScanSpec *s) {
     char name[BODY_LEAF];
-    for (uint32_t i = 0; i < s->n_carries; i++)
-        if (s->next[i] && s->next[i] != s->carry[i])
-            graph_add_root(l->to, ENTRY_MICRO, true, body_leaf(name, 'c', i),
+    for (uint32_t i = 0, k = 0; i < s->n_carries; i++)
+        if (is_carried(s, i))
+            graph_add_root(l->to, ENTRY_MICRO, true, body_leaf(name, 'c', k++),
                            lifted(l, s->next[i]));
     for (uint32_t i = 0; i < s->n_ys; i++)
         graph_add_root(l->to, ENTRY_MICRO, false, body_leaf(name, 'y', i), lifted(l, s->ys[i]));
@@ -152,7 +203,7 @@ static void add_roots(Lift *l, const ScanSpec *s) {
 
 /* A loop that reads nothing at all still needs an operand. */
 static void add_operand_for_none(Lift *l, Graph *g, const ScanSpec *s) {
-    if (s->n_carries + s->n_scanned + l->n_invariants) return;
+    if (n_carried(s) + s->n_scanned + l->n_rows + l->n_invariants) return;
     Value zero = build_splat(g, graph_type_of(g, DT_I64, 0, NULL), 0);
     LIST_RESERVE(l->scratch, l->invariants, l->n_invariants, l->cap_invariants);
     l->invariants[l->n_invariants] = zero;
@@ -168,15 +219,21 @@ static bool is_complete(const ScanSpec *s) {
 }
 
 static uint32_t lift_body(Graph *g, const ScanSpec *s, Lift *l) {
+    l->n_scanned = s->n_scanned;
     bool *needed = arena_alloc(l->scratch, g->n_nodes * sizeof *needed);
     mark_inside(l, s, needed);
     declare(l, s);
     for (Value v = 1; v < g->n_nodes; v++)
-        if (needed[v] && l->inside[v] && !l->map[v]) lift_node(l, v);
+        if (needed[v] && l->inside[v] && !l->map[v]) {
+            if (is_row_of_step(l, s, v))
+                l->map[v] = lift_row(l, v);
+            else
+                lift_node(l, v);
+        }
     add_roots(l, s);
     add_operand_for_none(l, g, s);
-    return graph_add_body(
-        g, (Body){s->name, l->to, s->n_carries, s->n_scanned, l->n_invariants, s->n_ys});
+    return graph_add_body(g, (Body){s->name, l->to, n_carried(s), s->n_scanned + l->n_rows,
+                                    l->n_invariants, s->n_ys});
 }
 
 /* ---------------------------------------------------------------- into the graph */
@@ -210,10 +267,12 @@ void body_lay(Graph *g, const Body *b, const Value *operands, Value t, Value *ma
 
 static void build_loop(Graph *g, const ScanSpec *s, uint32_t body, const Value *operands,
                        Value *finals, Value *stacks) {
+    uint32_t n = 0;
     for (uint32_t i = 0; i < s->n_carries; i++)
-        finals[i] = scan_emit(g, operands, body, s->trips, s->is_reverse, i);
+        finals[i] = is_carried(s, i) ? scan_emit(g, operands, body, s->trips, s->is_reverse, n++)
+                                     : s->first[i];
     for (uint32_t i = 0; i < s->n_ys; i++)
-        stacks[i] = scan_emit(g, operands, body, s->trips, s->is_reverse, s->n_carries + i);
+        stacks[i] = scan_emit(g, operands, body, s->trips, s->is_reverse, n + i);
 }
 
 /* One step is no loop: the body over what the operands are in step 0. */
@@ -221,22 +280,24 @@ static void build_once(Graph *g, const ScanSpec *s, const Body *b, Value *operan
                        Value *stacks) {
     Graph *from = b->g;
     Value *map = arena_alloc(g->arena, from->n_nodes * sizeof *map);
-    for (uint32_t i = 0; i < s->n_scanned; i++) {
-        const Type *t = graph_type_at(g, s->x[i]);
-        operands[s->n_carries + i] = build_reshape(g, s->xs[i], t->rank, t->dims);
+    for (uint32_t i = 0; i < b->n_scanned; i++) {
+        const Type *t = body_type(b, 'x', i);
+        Value *x = &operands[b->n_carries + i];
+        *x = build_reshape(g, *x, t->rank, t->dims);
     }
     body_lay(g, b, operands, build_splat(g, graph_type_of(g, DT_I64, 0, NULL), 0), map);
-    for (uint32_t i = 0; i < s->n_carries; i++) finals[i] = s->first[i];
-    for (uint32_t i = 0; i < from->entries[ENTRY_MICRO].n; i++) {
-        const Root *r = &from->entries[ENTRY_MICRO].roots[i];
-        uint32_t at = (uint32_t)strtoul(r->name + 1, NULL, 10);
-        Type t = *graph_type_at(g, map[r->value]);
+    char name[BODY_LEAF];
+    for (uint32_t i = 0, k = 0; i < s->n_carries; i++) {
+        finals[i] = s->first[i];
+        if (!is_carried(s, i)) continue;
+        finals[i] = map[graph_root(from, ENTRY_MICRO, true, body_leaf(name, 'c', k++))->value];
+    }
+    for (uint32_t i = 0; i < s->n_ys; i++) {
+        Value y = map[graph_root(from, ENTRY_MICRO, false, body_leaf(name, 'y', i))->value];
+        Type t = *graph_type_at(g, y);
         memmove(t.dims + 1, t.dims, (MAX_RANK - 1) * sizeof *t.dims);
         t.dims[0] = 1;
-        if (r->is_update)
-            finals[at] = map[r->value];
-        else
-            stacks[at] = build_reshape(g, map[r->value], t.rank + 1u, t.dims);
+        stacks[i] = build_reshape(g, y, t.rank + 1u, t.dims);
     }
 }
 
@@ -265,10 +326,12 @@ bool scan_build(Graph *g, const ScanSpec *s, Value *finals, Value *stacks) {
     l.inside = arena_alloc(scratch, g->n_nodes * sizeof *l.inside);
     l.map = arena_alloc(scratch, g->n_nodes * sizeof *l.map);
     uint32_t body = lift_body(g, s, &l), n = 0;
-    Value *operands = arena_alloc(scratch, (s->n_carries + s->n_scanned + l.n_invariants + 1u) *
-                                               sizeof *operands);
-    for (uint32_t i = 0; i < s->n_carries; i++) operands[n++] = s->first[i];
+    Value *operands =
+        arena_alloc(scratch, (body_n_operands(graph_body(g, body)) + 1) * sizeof *operands);
+    for (uint32_t i = 0; i < s->n_carries; i++)
+        if (is_carried(s, i)) operands[n++] = s->first[i];
     for (uint32_t i = 0; i < s->n_scanned; i++) operands[n++] = s->xs[i];
+    for (uint32_t i = 0; i < l.n_rows; i++) operands[n++] = row_operand(g, l.rows[i]);
     for (uint32_t i = 0; i < l.n_invariants; i++) operands[n++] = l.invariants[i];
     if (s->trips == 1)
         build_once(g, s, graph_body(g, body), operands, finals, stacks);

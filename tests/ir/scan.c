@@ -50,8 +50,8 @@ static void lay_out(Cell *k) {
         Arena *scratch = arena_new();
         Value *map = arena_alloc(scratch, b->g->n_nodes * sizeof *map), now[16];
         memcpy(now, operands, sizeof now);
-        for (uint32_t i = 0; i < s->n_scanned; i++)
-            now[s->n_carries + i] = slice_at(k, k->xs[i], t);
+        for (uint32_t i = b->n_carries; i < b->n_carries + b->n_scanned; i++)
+            now[i] = slice_at(k, graph_operand(g, scan, i), t);
         Graph *body = b->g;
         body_lay(g, b, now, build_splat(g, graph_type_of(g, DT_I64, 0, NULL), (double)t), map);
         b = scan_body(g, scan);
@@ -64,7 +64,8 @@ static void lay_out(Cell *k) {
         }
         arena_free(scratch);
     }
-    for (uint32_t i = 0; i < s->n_carries; i++) k->laid_finals[i] = operands[i];
+    for (uint32_t i = 0; i < s->n_carries; i++)
+        k->laid_finals[i] = i < b->n_carries ? operands[i] : k->first[i];
     for (uint32_t i = 0; i < s->n_ys; i++) {
         for (int64_t t = 0; t < s->trips; t++) {
             Type type = *graph_type_at(g, steps[i][t]);
@@ -99,13 +100,17 @@ static Value flat(Check *c, Value v) {
     return build_reshape(c->g, v, 1, (int64_t[]){type_elems(graph_type_at(c->g, v))});
 }
 
-/* All results in one vector. */
+static bool is_float_result(const Cell *k, Value v) {
+    const Graph *g = k->c->g;
+    return graph_op(g, v) == OP_scan && dtype_info[graph_type_at(g, v)->dtype].cls == CLASS_FLT;
+}
+
+/* All results of the loop in one vector, or what they are when laid out. */
 static Value all_of(Cell *k, const Value *finals, const Value *stacks) {
     Value parts[6];
     uint32_t n = 0;
     for (uint32_t i = 0; i < k->spec.n_carries; i++)
-        if (dtype_info[graph_type_at(k->c->g, finals[i])->dtype].cls == CLASS_FLT)
-            parts[n++] = flat(k->c, finals[i]);
+        if (is_float_result(k, k->finals[i])) parts[n++] = flat(k->c, finals[i]);
     for (uint32_t i = 0; i < k->spec.n_ys; i++) parts[n++] = flat(k->c, stacks[i]);
     return build_concat(k->c->g, parts, n, 0);
 }
@@ -115,7 +120,7 @@ static void compare_gradients(Cell *k, const char *what) {
     Check *c = k->c;
     Graph *g = c->g;
     uint32_t n_results = k->spec.n_carries + k->spec.n_ys, n = c->n;
-    Value laid = all_of(k, k->laid_finals, k->laid_stacks), dy[6], d[16], laid_d[CHECK_MAX];
+    Value laid = all_of(k, k->laid_finals, k->laid_stacks), dy[6] = {0}, d[16], laid_d[CHECK_MAX];
     Type t = *graph_type_at(g, laid);
     Value weights = build_unary(
         g, OP_sin, build_cast(g, build_iota(g, graph_type_of(g, DT_I64, 1, t.dims), 0), DT_F64));
@@ -124,9 +129,9 @@ static void compare_gradients(Cell *k, const char *what) {
         Value r = i < k->spec.n_carries ? k->finals[i] : k->stacks[i - k->spec.n_carries];
         Type type = *graph_type_at(g, r);
         int64_t elems = type_elems(&type);
-        dy[i] = 0;
-        if (dtype_info[type.dtype].cls != CLASS_FLT) continue;
-        dy[i] = build_reshape(g, build_slice(g, weights, &at, &elems, NULL), type.rank, type.dims);
+        if (!is_float_result(k, r)) continue;
+        dy[attr_i(g, r, A_RESULT, 0)] =
+            build_reshape(g, build_slice(g, weights, &at, &elems, NULL), type.rank, type.dims);
         at += elems;
     }
     check_backward(g, laid, weights, c->inputs, n, laid_d);
@@ -198,12 +203,14 @@ Test(scan, steps_count_and_gather) {
 Test(scan, carries_of_all_kinds) {
     Cell *k = cell_new(4, 3, true);
     Graph *g = k->c->g;
-    Value still = carry_of(k, 1, (int64_t[]){2}), a = carry_of(k, 1, (int64_t[]){2});
+    Value a = carry_of(k, 1, (int64_t[]){2});
     uint32_t i = k->spec.n_carries++;
     k->first[i] = build_splat(g, graph_type_of(g, DT_I64, 0, NULL), 2);
     k->carry[i] = scan_hole(g, graph_node(g, k->first[i])->type);
     k->next[i] = build_binary(g, OP_add, k->carry[i], k->carry[i]);
-    k->next[1] = build_binary(g, OP_mul, a, build_unary(g, OP_sin, still));
+    Value still = carry_of(k, 1, (int64_t[]){2});
+    k->next[0] =
+        build_binary(g, OP_mul, a, build_unary(g, OP_sin, build_binary(g, OP_mul, a, still)));
     output_of(k, build_binary(g, OP_mul, a, build_cast(g, k->carry[i], DT_F64)));
     check_cell(k, "carries");
 }
