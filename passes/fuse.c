@@ -23,7 +23,8 @@ static Fuse *fuse_new(PassContext *ctx, EntryKind entry, const bool *inlined) {
     *f = (Fuse){.g = ctx->g,
                 .arena = ctx->arena,
                 .entry = entry,
-                .for_gpu = ctx->options && ctx->options->for_gpu};
+                .for_gpu = ctx->options && ctx->options->for_gpu,
+                .is_body = ctx->options && ctx->options->is_body};
     f->live = graph_reachable(ctx->g, ctx->arena, entry);
     f->computed = arena_alloc(ctx->arena, n);
     f->stored = arena_alloc(ctx->arena, n);
@@ -178,6 +179,18 @@ static void scalar_siblings(Fuse *f) {
     }
 }
 
+/* In the body of a loop: maps of as many elements, whatever they read. What a launch costs counts
+ * once per turn. */
+static void map_siblings(Fuse *f) {
+    for (Value v = 1; v < f->g->n_nodes; v++) {
+        if (!f->computed[v] || fuse_find(f, v) != v || f->groups[v].cls != FUSE_MAP) continue;
+        for (Value u = 1; u < v; u++) {
+            if (!f->computed[u] || fuse_find(f, u) != u || f->groups[u].cls != FUSE_MAP) continue;
+            if (f->groups[u].elems == f->groups[v].elems && fuse_merge_siblings(f, u, v)) break;
+        }
+    }
+}
+
 static void form_groups(Fuse *f) {
     fuse_classify(f);
     fuse_resolve(f);
@@ -197,6 +210,7 @@ static void form_groups(Fuse *f) {
     sweeps(f, ABSORB, false);
     row_siblings(f);
     scalar_siblings(f);
+    if (f->is_body) map_siblings(f);
 }
 
 /* ---------------------------------------------------------------- values cheaper computed again
@@ -331,15 +345,32 @@ static void fuse_entry(PassContext *ctx, EntryKind e) {
     fuse_copies(ctx, e);
 }
 
-/* A state that becomes another one which is itself overwritten (two that change places): behind a
- * view it is a value that a group may keep until both are read. */
+/* A state that becomes another one which is itself overwritten (two that change places). */
+static bool is_moving_state(const Graph *g, EntryKind e, const Root *r) {
+    return r->is_update && graph_op(g, r->value) == OP_state && !root_is_idle(g, r) &&
+           graph_root(g, e, true, attr_s(g, r->value, A_NAME));
+}
+
+/* What a step of a loop leaves that is one of its carries, as it was or as it becomes. */
+static bool is_stacked_carry(const Graph *g, EntryKind e, const Root *r) {
+    if (r->is_update) return false;
+    if (graph_op(g, r->value) == OP_state)
+        return graph_state(g, attr_s(g, r->value, A_NAME))->cls == STATE_CARRY;
+    bool is_view = graph_op(g, r->value) == OP_reshape; /* it may stand behind one by now */
+    for (uint32_t i = 0; i < g->entries[e].n && !is_view; i++) {
+        const Root *u = &g->entries[e].roots[i];
+        if (u->is_update && u->value == r->value && graph_state(g, u->name)->cls == STATE_CARRY)
+            return true;
+    }
+    return false;
+}
+
+/* Behind a view it is a value of its own, which a group may keep until the state is read, or store
+ * beside the state: no copy. */
 void fuse_detach_states(Graph *g, EntryKind e) {
     for (uint32_t i = 0; i < g->entries[e].n; i++) {
         Root *r = &g->entries[e].roots[i];
-        if (!r->is_update || graph_op(g, r->value) != OP_state ||
-            !graph_root(g, e, true, attr_s(g, r->value, A_NAME)))
-            continue;
-        if (!root_is_idle(g, r))
+        if (is_moving_state(g, e, r) || is_stacked_carry(g, e, r))
             r->value = graph_emit(g, OP_reshape, &r->value, 1, 0, graph_node(g, r->value)->type);
     }
 }

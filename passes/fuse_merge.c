@@ -278,14 +278,14 @@ static bool shares_a_read(Fuse *f, Value a, Value b) {
     return false;
 }
 
-/* Groups that do not read each other: reductions of one space that read the same memory, and single
- * elements. */
+/* Groups that do not read each other: reductions of one space that read the same memory, single
+ * elements, and in bodies of loops maps of any size. */
 bool fuse_merge_siblings(Fuse *f, Value a, Value b) {
     const FuseGroup *x = &f->groups[a], *y = &f->groups[b];
     if (x->cls != y->cls || x->elems != y->elems) return false;
     bool rows = x->cls == FUSE_ROW && same_rows(f, x, y) && shares_a_read(f, a, b);
-    bool scalars = x->cls == FUSE_MAP && x->elems == 1;
-    if (!rows && !scalars) return false;
+    bool maps = x->cls == FUSE_MAP && (x->elems == 1 || f->is_body);
+    if (!rows && !maps) return false;
     if (!fit_rows(f, a, b) || !fit_rows(f, b, a)) return false;
     if (!within_limits(f, a, b) || !fuse_can_join(f, a, b)) return false;
     join(f, a, b);

@@ -79,6 +79,7 @@ PlanLoop *loop_plan(PassContext *ctx, const Group *group) {
     *o = (PassOptions){.batch = 1,
                        .micro_batch = 1,
                        .for_gpu = ctx->options->for_gpu,
+                       .is_body = true,
                        .fuel = -1,
                        .pack = PACK_NEVER,
                        .scratch_bytes = ctx->options->scratch_bytes};

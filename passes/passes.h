@@ -26,6 +26,7 @@ typedef struct PassOptions {
     bool keep_outputs;          /* eval entry keeps the model's outputs (trainc eval) */
     bool forward_only;          /* trainc eval: no loss, no training entries */
     bool for_gpu;               /* target kind: decides fusing and workspace */
+    bool is_body;               /* of a loop: few launches count */
     bool verbose;
     const char *dump_dir; /* --emit tir: the IR after each pass, numbered; NULL: none */
     int64_t fuel;         /* rewrites left (TRAINC_FUEL); < 0: no limit */

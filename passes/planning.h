@@ -51,7 +51,7 @@ typedef struct Fuse {
     const Graph *g;
     Arena *arena;
     EntryKind entry;
-    bool for_gpu;
+    bool for_gpu, is_body;
     bool *live;       /* per Value, all of them */
     bool *computed;   /* belongs to one group */
     bool *stored;     /* input, state, constant: in memory before the entry begins */
@@ -137,7 +137,7 @@ PlanLoop *loop_plan(PassContext *, const Group *);
 bool loop_needs_carry(const PlanLoop *, uint32_t carry); /* the body reads or updates it, or its last value is an out */
 void loop_bind(PassContext *, Group *, const uint32_t *carries);
 uint32_t loop_leaf_number(const char *name); /* 3 of "x3" */
-void fuse_detach_states(Graph *, EntryKind);
+void fuse_detach_states(Graph *, EntryKind); /* in place: root values that groups cannot keep as they are, behind views */
 /* plan_check_loop.c: everything about a LOOP group but what lies in memory when. */
 bool plan_check_loop(const Graph *, const Plan *, const Group *, FILE *complaints);
 
