@@ -149,15 +149,19 @@ bool eval_cast(Eval *e) {
         return true;
     }
     for (int64_t i = 0; i < n; i++) {
-        if (from_float)
-            elem_store(to, &element, a->u.f[i]);
-        else if (a->type.dtype == DT_U64 && e->is_float)
-            elem_store(to, &element, (double)(uint64_t)a->u.i[i]);
+        bool is_u64 = a->type.dtype == DT_U64;
+        double x = from_float ? a->u.f[i]
+                   : is_u64   ? (double)(uint64_t)a->u.i[i]
+                              : (double)a->u.i[i];
+        if (e->is_float && !from_float && (to == DT_F32 || to == DT_F64)) {
+            e->out.u.f[i] = x;
+            continue;
+        }
+        if (from_float || (is_u64 && e->is_float))
+            elem_store(to, &element, x);
         else
             elem_store_int(to, &element, a->u.i[i]);
-        if (e->is_float && !from_float && (to == DT_F32 || to == DT_F64))
-            e->out.u.f[i] = (double)a->u.i[i];
-        else if (e->is_float)
+        if (e->is_float)
             e->out.u.f[i] = elem_load(to, &element);
         else
             e->out.u.i[i] = elem_load_int(to, &element);

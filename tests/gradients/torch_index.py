@@ -126,7 +126,74 @@ def arithmetic_cases():
     case("where", "Where", [Fixed(x > 0), numbers(4, 1), numbers(5)], lambda c, a, b: torch.where(c, a, b))
 
 
+def odd_values():
+    """(node, {constant: array}, [what its outputs are])"""
+    out = []
+
+    def value(name, op, arrays, *wants, **attributes):
+        arrays = [np.asarray(a).copy() for a in arrays]
+        names = [f"{name}.{i}" for i in range(len(arrays))]
+        node = t.helper.make_node(op, names, [f"{name}.y{i}" for i in range(len(wants))], name=name, **attributes)
+        out.append((node, dict(zip(names, arrays)), [np.asarray(w) for w in wants]))
+
+    x = np.array([[3, 1, 3, np.inf, 1, 3], [-np.inf, 0, -np.inf, -0.0, 0, -np.inf]], np.float32)
+    for largest in (0, 1):
+        order = np.argsort(-x if largest else x, 1, kind="stable")
+        for k in (1, 5, 6):
+            at = order[:, :k]
+            value(f"topk_{largest}{k}", "TopK", [x, np.array([k])], np.take_along_axis(x, at, 1), at, largest=largest)
+    for dtype in (np.int8, np.uint8, np.int64, np.uint64, np.int32, np.uint32, np.int16, np.uint16):
+        least, most, name = np.iinfo(dtype).min, np.iinfo(dtype).max, np.dtype(dtype).name
+        a = np.array([least, most, most - 1, 5, 7, least], dtype)
+        b = np.array([1, 2, most, 3, 2, most], dtype)
+        big, small = np.sort(a)[::-1][:2], np.argsort(a.astype(object), kind="stable")[:3]
+        with np.errstate(over="ignore"):
+            value(f"add_{name}", "Add", [a, b], a + b)
+            value(f"mul_{name}", "Mul", [a, b], a * b)
+        value(f"div_{name}", "Div", [a, b], np.array([int(p) // int(q) if p >= 0 else -(-int(p) // int(q)) for p, q in zip(a, b)], dtype))
+        value(f"mod_{name}", "Mod", [a, b], np.mod(a, b))
+        value(f"less_{name}", "Less", [a, b], a < b)
+        value(f"max_{name}", "ReduceMax", [a], np.max(a, keepdims=True))
+        value(f"min_{name}", "ReduceMin", [a], np.min(a, keepdims=True))
+        value(f"arg_{name}", "ArgMax", [a], [np.argmax(a)])
+        value(f"arg_last_{name}", "ArgMin", [a], [len(a) - 1 - np.argmin(a[::-1])], select_last_index=1)
+        value(f"topk_{name}", "TopK", [a, np.array([2])], big, np.argsort([-int(v) for v in a], kind="stable")[:2])
+        value(f"topk_least_{name}", "TopK", [a, np.array([3])], a[small], small, largest=0)
+        value(f"clip_{name}", "Clip", [a, np.array(3, dtype), np.array(most - 1, dtype)], np.clip(a, 3, most - 1))
+        value(f"float_{name}", "Cast", [a], a.astype(np.float32), to=t.TensorProto.FLOAT)
+        hits = np.array([0, 0, 1, 1, 0, 1])
+        for kind, f in (("max", max), ("min", min)):
+            want = np.array([5, 5], dtype)
+            for i, v in zip(hits, a):
+                want[i] = f(want[i], v)
+            value(f"scatter_{kind}_{name}", "ScatterElements", [np.array([5, 5], dtype), hits, a], want, reduction=kind)
+    n = np.array([1, np.nan, 7, -2], np.float32)
+    value("argmax_nan", "ArgMax", [n], [1])
+    value("argmin_nan", "ArgMin", [n], [1])
+    value("max_nan", "ReduceMax", [n], [np.float32(np.nan)])
+    value("shift_far", "BitShift", [np.array([1, 255, 3], np.uint8), np.array([7, 8, 200], np.uint8)], np.array([128, 0, 0], np.uint8), direction="LEFT")
+    value("unique", "Unique", [np.array([2, 1, 1, 3, 4, 3], np.float32)], np.array([2, 1, 3, 4], np.float32), np.array([0, 1, 3, 4]),
+          np.array([0, 1, 1, 2, 3, 2]), np.array([1, 2, 2, 1]), sorted=0)
+    value("non_zero", "NonZero", [np.array([[1, 0], [1, 1]])], np.array([[0, 1, 1], [0, 0, 1]]))
+    value("sum_nothing", "ReduceSum", [np.zeros((2, 0, 3), np.float32), np.array([1])], np.zeros((2, 1, 3), np.float32))
+    value("prod_nothing", "ReduceProd", [np.zeros((2, 0), np.float32), np.array([1])], np.ones((2, 1), np.float32))
+    codes = torch.arange(256, dtype=torch.uint8)
+    points = np.array([0, 0.3, -0.3, 1.0625, 1.1875, 17, 230, 250, 447, 460, 1e5, -1e5, 1e-4, 2 ** -9, 2 ** -10, 3 * 2 ** -11], np.float32)
+    for name, dtype, code in (("e4m3fn", torch.float8_e4m3fn, 17), ("e4m3fnuz", torch.float8_e4m3fnuz, 18),
+                              ("e5m2", torch.float8_e5m2, 19), ("e5m2fnuz", torch.float8_e5m2fnuz, 20)):
+        most = torch.finfo(dtype).max
+        want = torch.tensor(points).clamp(-most, most).to(dtype).float().numpy()
+        there = t.helper.make_node("Cast", [f"f8_{name}.0"], [f"f8_{name}.c"], to=code)
+        out.append((there, {f"f8_{name}.0": points}, []))
+        out.append((t.helper.make_node("Cast", [f"f8_{name}.c"], [f"f8_{name}.y0"], to=1), {}, [want]))
+        raw = t.helper.make_tensor(f"f8_all_{name}.0", code, [256], codes.numpy().tobytes(), raw=True)
+        out.append((t.helper.make_node("Constant", [], [raw.name], value=raw), {}, []))
+        out.append((t.helper.make_node("Cast", [raw.name], [f"f8_all_{name}.y0"], to=1), {}, [codes.view(dtype).float().numpy()]))
+    return out
+
+
 def main():
+    t.odd_values = odd_values
     t.__doc__ = __doc__
     t.CASES.clear()
     t.families = (order_cases, index_cases, reduction_cases, arithmetic_cases)
