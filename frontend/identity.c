@@ -391,6 +391,50 @@ static bool keeps_graph_name(const Import *im, const Shown *s) {
            is_float(&im->sources[s->initializer]);
 }
 
+/* Inputs that layers take parameters by. */
+static bool is_layer_input(const Reader *r) {
+    static const struct {
+        const char *op;
+        uint32_t first, last;
+    } rows[] = {{"Conv", 1, 2},   {"ConvTranspose", 1, 2}, {"Gemm", 0, 2},  {"MatMul", 0, 1},
+                {"Gather", 0, 0}, {"GatherND", 0, 0},      {"LSTM", 1, 7},  {"GRU", 1, 7},
+                {"RNN", 1, 7},    {"PRelu", 1, 1},         {"Einsum", 0, 7}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!strcmp(r->node->op_type, rows[i].op) && r->input >= rows[i].first &&
+            r->input <= rows[i].last)
+            return true;
+    return is_norm_input(r);
+}
+
+/* A table without a mark that no layer takes, and that is not called like a parameter: it may be
+ * one (a position table, a class token), or a constant of the code. */
+static const char *table_text(Identity *id, const Shown *s) {
+    const TensorSource *source = &id->im->sources[s->initializer];
+    const char *word = name_suffix(s->value);
+    if (!is_float(source) || s->mark != MARK_NONE || s->is_split || !s->name ||
+        type_elems(&source->type) < 2 || !strcmp(word, "weight") || !strcmp(word, "bias"))
+        return NULL;
+    const Reader *first = NULL;
+    for (uint32_t k = id->first[s->initializer]; k; k = id->readers[k - 1].next) {
+        if (is_layer_input(&id->readers[k - 1]) || id->readers[k - 1].claim.is_exact) return NULL;
+        if (!first) first = &id->readers[k - 1];
+    }
+    return first ? arena_printf(id->im->arena, "%s %s read by %s", s->name,
+                                type_text(id->im->g, &source->type), first->node->op_type)
+                 : NULL;
+}
+
+static void report_tables(Identity *id) {
+    const char *text = "";
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < id->im->n_shown && !id->has_marks; i++) {
+        const char *table = table_text(id, &id->im->shown[i]);
+        if (!table || n++ >= MAX_LISTED) continue;
+        text = arena_printf(id->im->arena, "%s%s%s", text, *text ? ", " : "", table);
+    }
+    if (n) diag_add(id->im->g, N_TABLES, 0, (long long)n, text, n > MAX_LISTED ? ", ..." : "");
+}
+
 /* Parameters of the traced program that no initializer holds: of neutral value, and so optimized
  * away, or fused into others. */
 static void report_lost(Identity *id) {
@@ -415,6 +459,7 @@ static void report(Identity *id) {
     report_list(id->im, N_SPLIT, is_split_param);
     report_list(id->im, N_NAMES, keeps_graph_name);
     report_lost(id);
+    if (id->im->model->from_pytorch) report_tables(id);
 }
 
 /* ---------------------------------------------------------------- the whole file */
