@@ -375,7 +375,29 @@ void fuse_detach_states(Graph *g, EntryKind e) {
     }
 }
 
+enum { MAX_LOOP_DEPTH = 2 }; /* strides that an argument has, runtime/trainc_program.h */
+
+/* How many loops lie one in the other, at most, at or below g's; *deepest is g's node of that
+ * chain. */
+static uint32_t loop_depth(const Graph *g, Value *deepest) {
+    uint32_t depth = 0;
+    for (Value v = 1; v < g->n_nodes; v++) {
+        Value inner;
+        uint32_t d = graph_op(g, v) == OP_scan ? 1 + loop_depth(scan_body(g, v)->g, &inner) : 0;
+        if (d <= depth) continue;
+        depth = d;
+        *deepest = v;
+    }
+    return depth;
+}
+
 bool pass_fuse(PassContext *ctx) {
+    Value deepest = 0;
+    if (ctx->g->n_bodies && loop_depth(ctx->g, &deepest) > MAX_LOOP_DEPTH) {
+        diag_add(ctx->g, E_OP_UNSUPPORTED, graph_node(ctx->g, deepest)->loc, "scan",
+                 ": loops lie more than two deep within each other");
+        return false;
+    }
     for (int e = 0; e < N_ENTRIES; e++) fuse_detach_states(ctx->g, (EntryKind)e);
     Plan *plan = ctx->plan
                      ? ctx->plan
