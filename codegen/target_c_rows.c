@@ -18,10 +18,16 @@ static bool is_float_sum(const Stmt *s) {
 
 /* ---- along the reduction ---- */
 
+/* Sums of narrow integers wrap at every step, which no reduction clause says. */
+static bool is_ordered(const Stmt *s) {
+    const DTypeInfo *d = &dtype_info[s->dtype];
+    bool adds = s->op == OP_sum || s->op == OP_prod;
+    return s->kind == ST_ACCUM && (is_arg(s) || (adds && d->cls == CLASS_INT && d->bytes < 4));
+}
+
 static void reduction_pragma(const Stage *stage, Text *out) {
     bool ordered = false;
-    for (uint32_t i = 0; i < stage->n; i++)
-        ordered = ordered || (stage->stmts[i].kind == ST_ACCUM && is_arg(&stage->stmts[i]));
+    for (uint32_t i = 0; i < stage->n; i++) ordered = ordered || is_ordered(&stage->stmts[i]);
     if (ordered) return;
     text_printf(out, "#pragma omp simd");
     for (uint32_t i = 0; i < stage->n; i++) {

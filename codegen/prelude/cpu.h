@@ -9,5 +9,5 @@ TC_FN float tc_max_float(float a, float b) { return (b > a) | (b != b) ? b : a; 
 TC_FN float tc_min_float(float a, float b) { return (b < a) | (b != b) ? b : a; }
 #pragma omp declare reduction(tc_max : float : omp_out = tc_max_float(omp_out, omp_in)) initializer(omp_priv = -INFINITY)
 #pragma omp declare reduction(tc_min : float : omp_out = tc_min_float(omp_out, omp_in)) initializer(omp_priv = INFINITY)
-#pragma omp declare reduction(tc_max : int32_t, int64_t : omp_out = omp_out > omp_in ? omp_out : omp_in) initializer(omp_priv = omp_orig)
-#pragma omp declare reduction(tc_min : int32_t, int64_t : omp_out = omp_out < omp_in ? omp_out : omp_in) initializer(omp_priv = omp_orig)
+#pragma omp declare reduction(tc_max : int32_t, int64_t, uint32_t, uint64_t : omp_out = omp_out > omp_in ? omp_out : omp_in) initializer(omp_priv = omp_orig)
+#pragma omp declare reduction(tc_min : int32_t, int64_t, uint32_t, uint64_t : omp_out = omp_out < omp_in ? omp_out : omp_in) initializer(omp_priv = omp_orig)
