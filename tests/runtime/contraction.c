@@ -95,6 +95,48 @@ Test(contraction, products_in_every_layout) {
     onednn_close(o);
 }
 
+Test(contraction, a_call_moves_to_the_slices_of_each_turn) {
+    Onednn *o = onednn_open();
+    if (!o) cr_skip("no oneDNN here");
+    enum { M = 16, N = 24, K = 36, TURNS = 3, OFFSET = 5 };
+    trainc_contraction c = {.batch = 1,
+                            .m = M,
+                            .n = N,
+                            .k = K,
+                            .a_dtype = TRAINC_F32,
+                            .b_dtype = TRAINC_F32,
+                            .d_dtype = TRAINC_F32,
+                            .b_arg = 1,
+                            .d_arg = 2,
+                            .scratch_arg = 255,
+                            .a_offset = OFFSET,
+                            .a_strides = {0, K, 1},
+                            .b_strides = {0, N, 1},
+                            .d_strides = {0, N, 1}};
+    float *a = filled(TURNS * M * K + OFFSET, false), *b = filled(K * N, false),
+          *d = filled(TURNS * M * N, true);
+    OnednnCall *call = onednn_prepare(o, &c, false, (void *const[3]){a, b, d});
+    cr_assert(call);
+    void *scratch = aligned_alloc(4096, onednn_scratch_bytes(call) / 4096 * 4096 + 4096);
+    cr_assert(onednn_set_scratch(call, scratch));
+    for (int t = TURNS - 1; t >= 0; t--) {
+        cr_assert(onednn_move(call, (void *const[3]){a + t * M * K, b, d + t * M * N}));
+        cr_assert(onednn_run(call));
+    }
+    for (int i = 0; i < TURNS * M * N; i++) {
+        double sum = 0;
+        for (int k = 0; k < K; k++)
+            sum += (double)a[OFFSET + i / N * K + k] * (double)b[k * N + i % N];
+        cr_assert(fabs((double)d[i] - sum) < 1e-4, "[%d] is %g, not %g", i, (double)d[i], sum);
+    }
+    onednn_call_free(call);
+    onednn_close(o);
+    free(scratch);
+    free(a);
+    free(b);
+    free(d);
+}
+
 typedef struct ConvCase {
     int rank;
     int64_t n, c, o, groups, in[3], k[3], stride[3], dilation[3], low[3], high[3];
