@@ -243,8 +243,8 @@ static bool read_modes(ImportNode *n, Resize *r) {
 
 static bool extents_fit(ImportNode *n, const AxisMap *maps, uint32_t rank) {
     for (uint32_t i = 0; i < rank; i++) {
-        bool fits = maps[i].scale > 0 && maps[i].out >= 0 && maps[i].out <= INT32_MAX &&
-                    (maps[i].in > 0 || maps[i].out == 0);
+        bool fits = (maps[i].scale > 0 || maps[i].out == 0) && maps[i].out >= 0 &&
+                    maps[i].out <= INT32_MAX && (maps[i].in > 0 || maps[i].out == 0);
         if (fits || maps[i].in == maps[i].out) continue;
         node_fail_shapes(n, "axis %u: from %lld to %lld, scale %g", i, (long long)maps[i].in,
                          (long long)maps[i].out, maps[i].scale);
