@@ -37,15 +37,21 @@ static Value over_axes(ImportNode *n, OpCode op, Value v, int64_t first, int64_t
 
 /* Before 13 the axis (default 1) begins the part that is normalised as one; since 13 it is the one
  * axis (default -1). */
+/* In half precision, powers and sums are made in f32: what PyTorch's kernels do, and what code asks
+ * for (softmax(dtype=float32).to(dtype)) that loses its casts in an export. */
 static void import_softmax_of(ImportNode *n, OpCode op) {
     int64_t axis, rank = node_type(n, n->in[0])->rank;
     bool is_one = n->opset >= 13;
+    DType type = (DType)node_type(n, n->in[0])->dtype;
+    bool is_half = type == DT_BF16 || type == DT_F16;
     if (rank == 0) {
         node_fail_shapes(n, "a scalar has no axis");
         return;
     }
-    if (node_axis(n, node_int(n, "axis", is_one ? -1 : 1), (uint32_t)rank, &axis))
-        n->out[0] = over_axes(n, op, n->in[0], axis, is_one ? axis : rank - 1, 0);
+    if (!node_axis(n, node_int(n, "axis", is_one ? -1 : 1), (uint32_t)rank, &axis)) return;
+    Value x = is_half ? build_cast(n->g, n->in[0], DT_F32) : n->in[0];
+    n->out[0] = build_cast(n->g, over_axes(n, op, x, axis, is_one ? axis : rank - 1, 0), type);
+    if (is_half && n->training && node_from_pytorch(n)) diag_add(n->g, N_SOFTMAX, 0);
 }
 
 void import_softmax(ImportNode *n) { import_softmax_of(n, OP_softmax); }
@@ -132,9 +138,8 @@ Value node_dropout(ImportNode *n, Value x, double ratio, Value *mask) {
     AttrId stream = graph_attr(n->g, (AttrField[]){attr_int(A_STREAM, node_stream(n))}, 1);
     Value random = graph_emit(n->g, OP_random, NULL, 0, stream, graph_type(n->g, t));
     *mask = build_binary(n->g, OP_ge, random, node_number(n, DT_F32, ratio));
-    RuleBind binds[] = {{"a", x},
-                        {"m", *mask},
-                        {"s", node_number(n, type, ratio < 1 ? 1 / (1 - ratio) : 0)}};
+    RuleBind binds[] = {
+        {"a", x}, {"m", *mask}, {"s", node_number(n, type, ratio < 1 ? 1 / (1 - ratio) : 0)}};
     return node_rule(n, "(where m (mul a s) 0)", binds, 3);
 }
 

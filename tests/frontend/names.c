@@ -179,3 +179,12 @@ Test(names, attention_dropout_that_dynamo_lost_is_said_and_put_back) {
     cr_assert_eq(count_op(m.graph, ENTRY_EVAL, OP_random), 0);
     model_free(&m);
 }
+
+Test(names, a_softmax_of_half_precision_is_computed_in_fp32) {
+    Model m = import_good((ImportOptions){.path = NAMES("models/half"), DIMS({"batch", 2})});
+    says(&m, N_SOFTMAX, "fp32");
+    for (Value v = 1; v < m.graph->n_nodes; v++)
+        cr_assert(graph_op(m.graph, v) != OP_softmax || graph_type_at(m.graph, v)->dtype == DT_F32);
+    cr_assert_eq(output_type(&m, ENTRY_MICRO, "y")->dtype, DT_BF16);
+    model_free(&m);
+}

@@ -47,6 +47,14 @@ def main():
     save("dropout", [node("MatMul", ["x", "q"], ["s"], "node_MatMul", call), node("Softmax", ["s"], ["p"], "node_Softmax", call, axis=-1),
                      node("MatMul", ["p", "v"], ["y"], "node_sdpa", call)],
          ["batch", 3], ["batch", 3], {"q": grid, "v": grid.reshape(4, 3)})
+    # dynamo in bf16: the softmax that the code asks for in fp32
+    half = helper.make_model(helper.make_graph(
+        [helper.make_node("Mul", ["x", "w"], ["a"]), helper.make_node("Softmax", ["a"], ["y"], axis=-1)], "half",
+        [helper.make_tensor_value_info("x", TensorProto.BFLOAT16, ["batch", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.BFLOAT16, ["batch", 3])],
+        [helper.make_tensor("w", TensorProto.BFLOAT16, [3], [1.0, 2.0, 3.0])]), producer_name="pytorch",
+        opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    onnx.save(half, FOLDER / "half.onnx")
 
 
 main()
