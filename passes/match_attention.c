@@ -51,17 +51,17 @@ static bool factor(const Graph *g, Value v, double *x) {
     return const_splat(g, v, x) && *x != 0 && isfinite(*x);
 }
 
-static bool same_last(const Graph *g, Value a, Value b) {
-    const Type *x = graph_type_at(g, a), *y = graph_type_at(g, b);
-    return x->rank >= 2 && y->rank >= 2 && x->dims[x->rank - 1] == y->dims[y->rank - 1] &&
-           x->dims[x->rank - 2] == y->dims[y->rank - 2];
+static int64_t extent_from_last(const Graph *g, Value v, uint32_t k) {
+    const Type *t = graph_type_at(g, v);
+    return t->rank > k ? t->dims[t->rank - 1 - k] : 1;
 }
 
-/* Casts between floats, and reshapes of the leading axes. */
+/* Casts between floats, and reshapes of all but the keys. */
 static bool is_passage(const Graph *g, Value v) {
     OpCode op = graph_op(g, v);
     if (op == OP_cast) return is_float(g, v) && is_float(g, graph_operand(g, v, 0));
-    return op == OP_reshape && same_last(g, v, graph_operand(g, v, 0));
+    return op == OP_reshape && graph_type_at(g, v)->rank > 1 &&
+           extent_from_last(g, v, 0) == extent_from_last(g, graph_operand(g, v, 0), 0);
 }
 
 /* ---- from the last product to the softmax ---- */
@@ -254,7 +254,8 @@ static bool walk_scores(Found *f) {
         note_dims(f, v);
     }
     f->scores = v;
-    if (!same_last(g, v, f->softmax)) return miss(f, v, "has other dims than the softmax");
+    if (extent_from_last(g, v, 0) != extent_from_last(g, f->softmax, 0))
+        return miss(f, v, "has other keys than the softmax");
     return f->softcap >= 0 || miss(f, f->softmax, "is of scores with a negative cap");
 }
 
@@ -288,9 +289,9 @@ static Value strip_scale(Graph *g, Value v, double *scale) {
         g, graph_emit(g, op, &inner, 1, graph_node(g, v)->attr, graph_node(g, v)->type));
 }
 
-static Value four_dims(Graph *g, Value v, int64_t b, int64_t h) {
-    const Type *t = graph_type_at(g, v);
-    int64_t dims[] = {b, h, t->dims[t->rank - 2], t->dims[t->rank - 1]};
+/* [.., S, D] as [B, heads, S, D]; rows of several heads in one are taken apart. */
+static Value four_dims(Graph *g, Value v, int64_t b, int64_t heads, int64_t rows) {
+    int64_t dims[] = {b, heads, rows, extent_from_last(g, v, 0)};
     return strided_shortest(g, build_reshape(g, v, 4, dims));
 }
 
@@ -298,67 +299,92 @@ static Value four_dims(Graph *g, Value v, int64_t b, int64_t h) {
  * before. */
 static void find_heads(Found *f, Value q, ScoreDims *d) {
     const Graph *g = f->g;
-    const Type *t = graph_type_at(g, f->scores);
-    d->s = t->dims[t->rank - 2];
-    d->t = t->dims[t->rank - 1];
+    d->s = extent_from_last(g, f->scores, 1);
+    d->t = extent_from_last(g, f->scores, 0);
     d->b = d->h = 1;
     if (f->rank >= 4) {
         d->b = f->dims[0];
+        d->s = f->dims[f->rank - 2];
         for (uint32_t i = 1; i + 2 < f->rank; i++) d->h *= f->dims[i];
-    } else if (t->rank == 3) {
-        const Type *from =
-            graph_op(g, q) == OP_reshape ? graph_type_at(g, graph_operand(g, q, 0)) : t;
-        d->b = t->dims[0];
-        if (from->rank == 4 && same_last(g, q, graph_operand(g, q, 0))) {
+    } else if (graph_type_at(g, f->scores)->rank == 3) {
+        Value split = graph_op(g, q) == OP_reshape ? graph_operand(g, q, 0) : q;
+        const Type *from = graph_type_at(g, split);
+        d->b = extent_from_last(g, f->scores, 2);
+        if (from->rank == 4 && extent_from_last(g, split, 1) == d->s &&
+            extent_from_last(g, split, 0) == extent_from_last(g, q, 0)) {
             d->b = from->dims[0];
             d->h = from->dims[1];
         }
     }
 }
 
-/* The value whose heads v repeats, each `times` times in a row, as [B,H/times,T,D]; 0 where v is
- * none such. */
+/* Heads by indices 0 0 1 1 ..: the value gathered from, *times how often each is read. */
+static Value ungather(Graph *g, Value v, int64_t *times) {
+    Affine f;
+    Type t = *graph_type_at(g, v);
+    if (graph_op(g, v) != OP_gather || attr_i(g, v, A_AXIS, 0) != 1) return 0;
+    Value from = graph_operand(g, v, 0), idx = graph_operand(g, v, 1);
+    int64_t groups = graph_type_at(g, from)->dims[1];
+    if (graph_type_at(g, idx)->rank != 1 || groups < 1 || t.dims[1] % groups) return 0;
+    *times = t.dims[1] / groups;
+    Value pairs = build_reshape(g, idx, 2, (int64_t[]){groups, *times});
+    bool in_groups = *times > 1 && affine_of(g, pairs, &f) && f.c == 0 && f.a[1] == 0 &&
+                     (groups == 1 || f.a[0] == 1);
+    return in_groups ? from : 0;
+}
+
+/* The axes of [B,H/times,times,T,D] that are longer than 1, outermost first in the numbering of the
+ * base of s; 0 where s is no permutation of its base. */
+static uint32_t base_order(const Graph *g, const Strided *s, int64_t times, int64_t *dims,
+                           uint32_t *axes) {
+    const int64_t extents[5] = {s->dims[0], s->dims[1] / times, times, s->dims[2], s->dims[3]},
+                  strides[5] = {s->strides[0], s->strides[1] * times, s->strides[1], s->strides[2],
+                                s->strides[3]};
+    uint32_t n = 0;
+    int64_t left = type_elems(graph_type_at(g, s->base));
+    while (left > 1) {
+        uint32_t k = 0;
+        while (k < 5 && (extents[k] == 1 || strides[k] * extents[k] != left)) k++;
+        if (k == 5) return 0;
+        axes[n] = k;
+        dims[n++] = extents[k];
+        left = strides[k];
+    }
+    return n;
+}
+
+/* The value whose heads v[B,H,T,D] repeats, each *times in a row, as [B,H/times,T,D]; 0 where it
+ * repeats none. */
 static Value ungroup(Graph *g, Value v, int64_t *times) {
-    Value x = v;
-    const int64_t *perm = NULL;
-    if (graph_op(g, x) == OP_transpose) {
-        perm = attr_list(g, x, A_PERM, NULL);
-        if (perm[0] != 0 || perm[1] != 2 || perm[2] != 1) return 0;
-        x = graph_operand(g, x, 0);
+    Strided s = strided_of(g, v), inner = strided_of(g, s.base);
+    int64_t heads = s.dims[1], dims[5];
+    uint32_t axes[5];
+    if (heads > 1 && s.strides[1] == 0) { /* one group */
+        *times = heads;
+        s.dims[1] = 1;
+        return strided_build(g, &s, 5);
     }
-    uint32_t axis = perm ? 2 : 1;
-    Type t = *graph_type_at(g, x);
-    if (graph_op(g, x) == OP_gather && attr_i(g, x, A_AXIS, 0) == axis) { /* indices 0 0 1 1 .. */
-        Affine f;
-        Value from = graph_operand(g, x, 0), idx = graph_operand(g, x, 1);
-        int64_t groups = graph_type_at(g, from)->dims[axis];
-        if (graph_type_at(g, idx)->rank != 1 || groups < 1 || t.dims[axis] % groups) return 0;
-        *times = t.dims[axis] / groups;
-        Value pairs = build_reshape(g, idx, 2, (int64_t[]){groups, *times});
-        if (*times < 2 || !affine_of(g, pairs, &f) || f.c || f.a[1] || (groups > 1 && f.a[0] != 1))
-            return 0;
-        x = from;
-    } else {
-        Value wide = graph_op(g, x) == OP_reshape ? graph_operand(g, x, 0) : 0;
-        if (!wide || graph_op(g, wide) != OP_expand) return 0;
-        Type from = *graph_type_at(g, graph_operand(g, wide, 0)), to = *graph_type_at(g, wide);
-        if (to.rank != 5 || from.dims[axis + 1] != 1 ||
-            to.dims[axis] * to.dims[axis + 1] != t.dims[axis])
-            return 0;
-        for (uint32_t i = 0; i < 5; i++)
-            if (i != axis + 1 && from.dims[i] != to.dims[i]) return 0;
-        *times = to.dims[axis + 1];
-        t.dims[axis] = to.dims[axis];
-        x = build_reshape(g, graph_operand(g, wide, 0), 4, t.dims);
+    for (*times = heads; *times > 1; --*times) {
+        Strided r = inner, k = {.base = inner.base, .rank = 4, .offset = inner.offset};
+        if (heads % *times || s.offset) continue;
+        uint32_t n = base_order(g, &s, *times, dims, axes);
+        if (!n || !strided_reshape(&r, n, dims)) continue;
+        bool repeats = false;
+        for (uint32_t i = 0; i < 4; i++) k.dims[i] = i == 1 ? heads / *times : s.dims[i];
+        for (uint32_t i = 0; i < n; i++) {
+            repeats |= axes[i] == 2 && r.strides[i] == 0;
+            if (axes[i] != 2) k.strides[axes[i] < 2 ? axes[i] : axes[i] - 1] = r.strides[i];
+        }
+        if (repeats) return strided_build(g, &k, 5);
     }
-    if (perm) x = build_transpose(g, x, (int64_t[]){0, 2, 1, 3});
-    return strided_shortest(g, x);
+    return ungather(g, v, times);
 }
 
 /* q, k, v as [B,H,S,D], [B,G,T,D], [B,G,T,E]. */
-static void find_operands(Found *f, Value values, ScoreDims *d, Value *x) {
+static bool find_operands(Found *f, Value values, ScoreDims *d, Value *x) {
     Graph *g = f->g;
     double scale = 1;
+    Value kv[2][2]; /* keys and values, as they are and without the repeats of heads */
     Value a = graph_operand(g, f->scores, 0), b = graph_operand(g, f->scores, 1);
     if (attr_i(g, f->scores, A_TA, 0)) a = swap_last(g, a);
     if (!attr_i(g, f->scores, A_TB, 0)) b = swap_last(g, b);
@@ -366,14 +392,28 @@ static void find_operands(Found *f, Value values, ScoreDims *d, Value *x) {
     b = strip_scale(g, b, &scale);
     f->scale *= scale;
     find_heads(f, a, d);
-    x[ATTENTION_Q] = four_dims(g, a, d->b, d->h);
-    x[ATTENTION_K] = four_dims(g, b, d->b, d->h);
-    x[ATTENTION_V] = four_dims(g, values, d->b, d->h);
-    int64_t k_times = 0, v_times = 0;
-    Value k = ungroup(g, x[ATTENTION_K], &k_times), v = ungroup(g, x[ATTENTION_V], &v_times);
-    if (!k || !v || k_times != v_times) return;
-    x[ATTENTION_K] = k;
-    x[ATTENTION_V] = v;
+    if (type_elems(graph_type_at(g, f->scores)) != d->b * d->h * d->s * d->t ||
+        extent_from_last(g, f->scores, 1) % d->s || extent_from_last(g, values, 1) != d->t)
+        return miss(f, f->scores, "has other dims than the softmax");
+    x[ATTENTION_Q] = four_dims(g, a, d->b, d->h, d->s);
+    for (int i = 0; i < 2; i++) {
+        Value v = i ? values : b;
+        int64_t times, rows = type_elems(graph_type_at(g, v)) / extent_from_last(g, v, 0),
+                       heads = rows / d->t / d->b;
+        if (heads * d->t * d->b != rows || heads < 1 || d->h % heads)
+            return miss(f, v, "has heads that are no groups of those of the queries");
+        kv[i][0] = four_dims(g, v, d->b, heads, d->t);
+        kv[i][1] = ungroup(g, kv[i][0], &times);
+    }
+    for (int k = 3; k >= 0; k--) { /* the most repeats left out first */
+        Value keys = kv[0][k & 1], vals = kv[1][k >> 1];
+        if (!keys || !vals || graph_type_at(g, keys)->dims[1] != graph_type_at(g, vals)->dims[1])
+            continue;
+        x[ATTENTION_K] = keys;
+        x[ATTENTION_V] = vals;
+        return true;
+    }
+    return miss(f, b, "and the values are grouped in different ways");
 }
 
 /* ---- all of it ---- */
@@ -404,8 +444,7 @@ static Value attention_of(Found *f, Value weights, Value values) {
     Value x[N_ATTENTION_OPERANDS] = {0};
     AttentionForm form = attention_form_plain();
     ScoreDims d;
-    if (!walk_weights(f, weights) || !walk_scores(f)) return 0;
-    find_operands(f, values, &d, x);
+    if (!walk_weights(f, weights) || !walk_scores(f) || !find_operands(f, values, &d, x)) return 0;
     if (graph_type_at(g, x[ATTENTION_Q])->dtype != graph_type_at(g, x[ATTENTION_V])->dtype) {
         miss(f, f->scores, "and the values have different types");
         return 0;
@@ -429,6 +468,8 @@ Value match_attention(PassContext *ctx, Graph *g, Value v) {
         y = attention_of(&f, a, tb ? swap_last(g, b) : b);
     } else if (tb && weights_of_softmax(g, b)) { /* (p v)' = v' p' */
         y = attention_of(&f, b, ta ? a : swap_last(g, a));
+        if (y && graph_type_at(g, y)->dims[2] != t.dims[t.rank - 1])
+            return 0; /* rows of several heads */
         if (y) y = build_transpose(g, y, (int64_t[]){0, 1, 3, 2});
     } else {
         return 0;

@@ -53,12 +53,13 @@ static bool is_turned(const Graph *g, Value v, Value x, bool *is_interleaved) {
            is_part(g, b, &s, *is_interleaved ? 1 : half, step, half);
 }
 
-/* The table that multiplies, not repeated: rank of x, extents 1 or those of x. */
-static Value table_of(const Graph *g, Value v) { return skip_expand(g, v); }
-
-static bool is_table(const Graph *g, Value table, Value x) {
-    return graph_type_at(g, table)->rank == graph_type_at(g, x)->rank &&
-           last_extent(g, table) == last_extent(g, x);
+/* The table that multiplies x, not repeated along other axes than the last; 0 where it is none. */
+static Value table_of(Graph *g, Value v, Value x) {
+    v = skip_expand(g, v);
+    Type t = *graph_type_at(g, v);
+    if (t.rank != graph_type_at(g, x)->rank) return 0;
+    t.dims[t.rank - 1] = last_extent(g, x);
+    return build_expand(g, v, t.rank, t.dims);
 }
 
 /* x cos + turn(x) sin */
@@ -73,10 +74,9 @@ static Value match_sum(Graph *g, Value v) {
                   turned = graph_operand(g, across, k >> 1),
                   sin = graph_operand(g, across, 1 - (k >> 1));
             if (!graph_type_at(g, x)->rank || !is_turned(g, turned, x, &is_interleaved)) continue;
-            cos = table_of(g, cos);
-            sin = table_of(g, sin);
-            if (is_table(g, cos, x) && is_table(g, sin, x))
-                return build_rope(g, x, cos, sin, is_interleaved);
+            cos = table_of(g, cos, x);
+            sin = table_of(g, sin, x);
+            if (cos && sin) return build_rope(g, x, cos, sin, is_interleaved);
         }
     }
     return 0;
@@ -121,44 +121,46 @@ static Value doubled(Graph *g, Value v, bool is_interleaved) {
     return build_reshape(g, build_expand(g, v, pairs.rank, pairs.dims), t.rank, t.dims);
 }
 
-/* concat(a c - b s, b c + a s), or the same of pairs behind a reshape */
+/* The value of which a and b are the halves, or every other element of the last axis. */
+static Value joined(Graph *g, Value a, Value b, bool is_interleaved) {
+    Strided whole = strided_of(g, a);
+    uint32_t last = whole.rank - 1;
+    int64_t half = whole.dims[last];
+    if (half < 2 || (is_interleaved && whole.strides[last] % 2)) return 0;
+    whole.dims[last] *= 2;
+    if (is_interleaved) whole.strides[last] /= 2;
+    bool fits =
+        is_interleaved ? is_part(g, b, &whole, 1, 2, half) : is_part(g, b, &whole, half, 1, half);
+    return fits ? strided_build(g, &whole, 5) : 0;
+}
+
+/* concat(a c - b s, b c + a s) of halves, or of pairs [.., n, 1] */
 static Value match_halves(Graph *g, Value v) {
-    bool is_interleaved = graph_op(g, v) == OP_reshape;
-    Value cat = is_interleaved ? graph_operand(g, v, 0) : v, parts[2], a, b, c, s, x;
     Type t = *graph_type_at(g, v);
-    if (graph_op(g, cat) != OP_concat || graph_node(g, cat)->n_operands != 2 || !t.rank) return 0;
-    if (attr_i(g, cat, A_AXIS, 0) != graph_type_at(g, cat)->rank - 1) return 0;
-    if (is_interleaved && (graph_type_at(g, cat)->rank != t.rank + 1 || last_extent(g, cat) != 2))
+    if (graph_node(g, v)->n_operands != 2 || !t.rank || attr_i(g, v, A_AXIS, 0) != t.rank - 1)
         return 0;
+    bool is_interleaved = t.dims[t.rank - 1] == 2;
+    Value parts[2], x[4]; /* a b c s */
     for (uint32_t i = 0; i < 2; i++) {
-        parts[i] = graph_operand(g, cat, i);
+        parts[i] = graph_operand(g, v, i);
         if (is_interleaved && graph_op(g, parts[i]) == OP_reshape)
             parts[i] = graph_operand(g, parts[i], 0);
     }
-    if (!match_pair(g, parts[0], parts[1], &a, &b, &c, &s)) return 0;
-    c = skip_expand(g, c), s = skip_expand(g, s);
-    if (is_interleaved && graph_type_at(g, a)->rank == t.rank + 1) { /* pairs split as [.., n, 1] */
-        a = one_axis_less(g, a), b = one_axis_less(g, b);
-        c = one_axis_less(g, c), s = one_axis_less(g, s);
-        if (!a || !b || !c || !s) return 0;
+    if (!match_pair(g, parts[0], parts[1], &x[0], &x[1], &x[2], &x[3])) return 0;
+    uint32_t rank = t.rank - (is_interleaved ? 1u : 0u);
+    for (uint32_t i = 0; i < 4; i++) {
+        if (i > 1) x[i] = skip_expand(g, x[i]);
+        if (is_interleaved && graph_type_at(g, x[i])->rank == t.rank) x[i] = one_axis_less(g, x[i]);
+        if (!x[i] || graph_type_at(g, x[i])->rank != rank) return 0;
     }
-    if (graph_type_at(g, c)->rank != t.rank || graph_type_at(g, s)->rank != t.rank ||
-        graph_type_at(g, a)->rank != t.rank || last_extent(g, c) != last_extent(g, a) ||
-        last_extent(g, s) != last_extent(g, a) || 2 * last_extent(g, a) != t.dims[t.rank - 1])
-        return 0;
-    Strided whole = strided_of(g, a);
-    int64_t half = whole.dims[t.rank - 1];
-    whole.dims[t.rank - 1] = t.dims[t.rank - 1];
-    if (half == 1) return 0; /* no stride to read pairs by */
-    if (is_interleaved) {
-        if (whole.strides[t.rank - 1] % 2) return 0;
-        whole.strides[t.rank - 1] /= 2;
+    Value whole = joined(g, x[0], x[1], is_interleaved), tables[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        tables[i] = table_of(g, x[2 + i], x[0]);
+        if (!whole || !tables[i]) return 0;
+        tables[i] = doubled(g, tables[i], is_interleaved);
     }
-    if (!is_part(g, b, &whole, is_interleaved ? 1 : half, is_interleaved ? 2 : 1, half)) return 0;
-    x = strided_build(g, &whole, 5);
-    if (!x) return 0;
-    return build_rope(g, x, doubled(g, c, is_interleaved), doubled(g, s, is_interleaved),
-                      is_interleaved);
+    return build_reshape(g, build_rope(g, whole, tables[0], tables[1], is_interleaved), t.rank,
+                         t.dims);
 }
 
 /* concat(rope(x[:R]), x[R:]) */
@@ -188,10 +190,7 @@ Value match_rope(Graph *g, Value v) {
         return match_sum(g, v);
     case OP_concat:
         found = match_part(g, v);
-        if (found) return found;
-        return match_halves(g, v);
-    case OP_reshape:
-        return match_halves(g, v);
+        return found ? found : match_halves(g, v);
     }
     return 0;
 }

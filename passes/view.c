@@ -152,8 +152,14 @@ static Value view_pad(Graph *g, Value v) {
 /* Slices of one value that lie side by side, over all of it, are that value. */
 static Value view_concat(Graph *g, Value v) {
     uint32_t n = graph_node(g, v)->n_operands;
-    Value first = graph_operand(g, v, 0);
+    Value first = graph_operand(g, v, 0), full[8];
     if (n == 1) return first;
+    uint32_t n_full = 0;
+    for (uint32_t i = 0; i < n && n <= 8; i++)
+        if (type_elems(graph_type_at(g, graph_operand(g, v, i))))
+            full[n_full++] = graph_operand(g, v, i);
+    if (n_full && n_full < n && n <= 8)
+        return build_concat(g, full, n_full, attr_i(g, v, A_AXIS, 0));
     if (graph_op(g, first) != OP_slice) return 0;
     Value whole = graph_operand(g, first, 0);
     Type t = type_of(g, v);
