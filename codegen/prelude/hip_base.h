@@ -75,4 +75,6 @@ TC_FN int64_t tc_xor(int64_t v, int mask)
     const int low = tc_xor((int)(uint32_t)(uint64_t)v, mask), high = tc_xor((int)(uint32_t)((uint64_t)v >> 32), mask);
     return (int64_t)((uint64_t)(uint32_t)high << 32 | (uint32_t)low);
 }
+TC_FN uint32_t tc_xor(uint32_t v, int mask) { return (uint32_t)tc_xor((int)v, mask); }
+TC_FN uint64_t tc_xor(uint64_t v, int mask) { return (uint64_t)tc_xor((int64_t)v, mask); }
 TC_FN int tc_min(int a, int b) { return a < b ? a : b; }

@@ -67,6 +67,17 @@ static Value make_softmax_short(Graph *g) { return softmax(g, input(g, "x", DT_F
 static Value make_softmax_wave(Graph *g) { return softmax(g, input(g, "x", DT_F32, 2, 37, 100, 0, 0), 1); }
 static Value make_softmax_vector(Graph *g) { return softmax(g, input(g, "x", DT_F32, 2, 21, 384, 0, 0), 1); }
 static Value make_softmax_block(Graph *g) { return softmax(g, input(g, "x", DT_F32, 2, 3, 5003, 0, 0), 1); }
+/* Rows of unsigned and narrow integers: extremes of what has no sign, sums that wrap. */
+static Value make_integer_rows(Graph *g)
+{
+    const Value x = input(g, "x", DT_U32, 2, 30, 1500, 0, 0), y = input(g, "w", DT_U64, 2, 30, 1500, 0, 0);
+    const Value z = input(g, "z", DT_U8, 2, 30, 1500, 0, 0);
+    Value sum = build_cast(g, build_reduce(g, OP_sum, z, axis1, 1), DT_U64);
+    sum = build_binary(g, OP_add, sum, build_cast(g, build_reduce(g, OP_rmax, x, axis1, 1), DT_U64));
+    sum = build_binary(g, OP_add, sum, build_cast(g, build_reduce(g, OP_rmin, x, axis1, 1), DT_U64));
+    sum = build_binary(g, OP_bitxor, sum, build_reduce(g, OP_rmax, y, axis1, 1));
+    return build_binary(g, OP_idiv, sum, build_splat(g, graph_type_of(g, DT_U64, 0, NULL), 3));
+}
 static Value make_softmax_columns(Graph *g) { return softmax(g, input(g, "x", DT_F32, 2, 200, 45, 0, 0), 0); }
 static Value make_softmax_middle(Graph *g) { return softmax(g, input(g, "x", DT_F32, 3, 4, 33, 7, 0), 1); }
 static Value make_column_sum(Graph *g) { return build_reduce(g, OP_sum, input(g, "x", DT_F32, 2, 700, 50, 0, 0), axis0, 1); }
@@ -129,7 +140,7 @@ static const struct { const char *name; MakeFn *make; double tolerance; } table[
     {"maps", make_maps, 1e-5}, {"odd", make_odd, 1e-5}, {"scalar", make_scalar, 1e-5}, {"bf16", make_bf16, 1e-2}, {"ints", make_ints, 0},
     {"pad_concat", make_pad_concat, 0}, {"gather", make_gather, 1e-5}, {"random", make_random, 1e-6}, {"softmax_short", make_softmax_short, 1e-5},
     {"softmax_wave", make_softmax_wave, 1e-5}, {"softmax_vector", make_softmax_vector, 1e-5}, {"softmax_block", make_softmax_block, 1e-5},
-    {"softmax_columns", make_softmax_columns, 1e-5}, {"softmax_middle", make_softmax_middle, 1e-5}, {"column_sum", make_column_sum, 1e-5},
+    {"integer_rows", make_integer_rows, 0}, {"softmax_columns", make_softmax_columns, 1e-5}, {"softmax_middle", make_softmax_middle, 1e-5}, {"column_sum", make_column_sum, 1e-5},
     {"row_product", make_row_product, 1e-5}, {"all_sum", make_all_sum, 1e-4}, {"two_axes", make_two_axes, 0}, {"flat_block", make_flat_block, 1e-4},
     {"flat_columns", make_flat_columns, 0}, {"int_sum", make_int_sum, 0},
     {"argmax_wave", make_argmax_wave, 0}, {"argmin_block", make_argmin_block, 0}, {"argmax_ties", make_argmax_ties, 0}, {"layer_norm", make_layer_norm, 1e-4},
