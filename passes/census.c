@@ -5,6 +5,7 @@
  * macros were found. Where the graph has a macro the macro is counted; other kinds are recognised
  * by what they read. A weight is a value that depends on parameters and not on what is fed, however
  * it is turned or scaled. Nothing is changed. */
+#include "attention.h"
 #include "pass.h"
 #include <stdarg.h>
 #include <string.h>
@@ -20,16 +21,18 @@ const char *const census_meaning[N_CENSUS] = {
 #undef CENSUS
 };
 
-enum { MAX_SCORES = 32 };
+enum { MAX_SCORES = 32, FED_INPUT = 1, FED_DRAW = 2 };
+typedef struct Scores {
+    int64_t samples, heads, rows, columns;
+} Scores;
 typedef struct Taking {
     PassContext *ctx;
     const Graph *g;
     bool *live;
-    uint8_t *fed, *learnt; /* does the value depend on an input or a draw; on a parameter */
+    uint8_t *fed, *learnt; /* does the value depend on an input, on a draw; on a parameter */
     uint8_t *after_conv, *before_conv, *in_glu;
-    int64_t scores[MAX_SCORES][3]; /* rows, columns, and the width of the layer */
+    Scores scores[MAX_SCORES];
     uint32_t n_scores;
-    OpCode attention, rope;
 } Taking;
 
 void match_note(PassContext *ctx, const char *macro, LocId at, const char *fmt, ...) {
@@ -60,7 +63,7 @@ static void find_dependences(Taking *t) {
     const Graph *g = t->g;
     for (Value v = 1; v < g->n_nodes; v++) {
         OpCode op = graph_op(g, v);
-        t->fed[v] = op == OP_input || op == OP_random || op == OP_scalar;
+        t->fed[v] = op == OP_random ? FED_DRAW : op == OP_input || op == OP_scalar ? FED_INPUT : 0;
         t->learnt[v] = op == OP_state;
         for (uint32_t i = 0; i < graph_node(g, v)->n_operands; i++) {
             t->fed[v] |= t->fed[graph_operand(g, v, i)];
@@ -235,7 +238,7 @@ static bool is_rotated(const Taking *t, Value v) {
     for (;;) {
         v = through_views(t->g, v);
         OpCode op = graph_op(t->g, v);
-        if (t->rope && op == t->rope) return true;
+        if (op == OP_rope) return true;
         if (op != OP_mul && op != OP_div) return false;
         if (const_splat(t->g, graph_operand(t->g, v, 1), &x))
             v = graph_operand(t->g, v, 0);
@@ -246,23 +249,18 @@ static bool is_rotated(const Taking *t, Value v) {
     }
 }
 
-static void add_scores(Taking *t, int64_t rows, int64_t columns, int64_t width) {
+static void add_scores(Taking *t, Scores s) {
     for (uint32_t i = 0; i < t->n_scores; i++)
-        if (t->scores[i][0] == rows && t->scores[i][1] == columns) return;
-    if (t->n_scores == MAX_SCORES) return;
-    int64_t *s = t->scores[t->n_scores++];
-    s[0] = rows;
-    s[1] = columns;
-    s[2] = width;
+        if (!memcmp(&t->scores[i], &s, sizeof s)) return;
+    if (t->n_scores < MAX_SCORES) t->scores[t->n_scores++] = s;
 }
 
 static void take_attention(Taking *t, Value v) {
-    Value q = graph_operand(t->g, v, 0), k = graph_operand(t->g, v, 1);
+    Value q = graph_operand(t->g, v, ATTENTION_Q), k = graph_operand(t->g, v, ATTENTION_K);
     const Type *qt = graph_type_at(t->g, q), *kt = graph_type_at(t->g, k);
     count(t, CENSUS_ATTENTION);
     if (is_rotated(t, q) && is_rotated(t, k)) count(t, CENSUS_ROTARY);
-    add_scores(t, qt->dims[qt->rank - 2], kt->dims[kt->rank - 2],
-               qt->dims[qt->rank - 1] * (qt->rank > 3 ? qt->dims[qt->rank - 3] : 1));
+    add_scores(t, (Scores){qt->dims[0], qt->dims[1], qt->dims[2], kt->dims[2]});
 }
 
 static bool is_product(const Taking *t, Value v) {
@@ -288,31 +286,56 @@ static Value product_behind(const Taking *t, Value v) {
     return 0;
 }
 
+/* Did the matcher say why not, of something in the same module? */
+static bool is_noted(const Taking *t, LocId at) {
+    const Census *c = &t->ctx->census;
+    for (uint32_t i = 0; i < c->n_notes; i++) {
+        const char *scope = t->g->locs[c->notes[i].at].scope, *here = t->g->locs[at].scope;
+        bool is_here = c->notes[i].at == at || (scope && here && *here && !strcmp(scope, here));
+        if (is_here && !strcmp(c->notes[i].macro, "attention")) return true;
+    }
+    return false;
+}
+
 static void take_softmax(Taking *t, Value v) {
     Value p = product_behind(t, graph_operand(t->g, v, 0));
+    LocId at = graph_node(t->g, v)->loc;
     count(t, CENSUS_SOFTMAX);
     if (!p) return;
     const Type *pt = graph_type_at(t->g, p);
-    add_scores(t, pt->dims[pt->rank - 2], pt->dims[pt->rank - 1], 0);
-    for (uint32_t i = 0; i < t->ctx->census.n_notes; i++)
-        if (t->ctx->census.notes[i].at == graph_node(t->g, v)->loc) return; /* said already */
-    match_note(t->ctx, "attention", graph_node(t->g, v)->loc,
-               "a softmax over a product that is no attention");
+    Scores s = {1, 1, pt->dims[pt->rank - 2], pt->dims[pt->rank - 1]};
+    if (pt->rank > 2) s.heads = pt->dims[pt->rank - 3];
+    if (pt->rank > 3) s.samples = pt->dims[pt->rank - 4];
+    add_scores(t, s);
+    if (!is_noted(t, at))
+        match_note(t->ctx, "attention", at, "a softmax over a product that is no attention");
 }
 
-/* A value as large as the scores of an attention that some kernel may store. */
-static bool is_score_tensor(const Taking *t, Value v) {
-    LowerClass lower = op_info[graph_op(t->g, v)].lower;
-    const Type *vt = graph_type_at(t->g, v);
+/* Has the type the extents of the scores, or of what broadcasts to them over samples and heads? */
+static bool is_score_type(const Scores *s, const Type *t) {
+    int64_t outer = 1, inner = 1;
+    if (t->rank < 2 || s->rows == 1 || s->columns == 1) return false;
+    if (t->dims[t->rank - 2] != s->rows || t->dims[t->rank - 1] != s->columns) return false;
+    if (t->rank > 2) inner = t->dims[t->rank - 3];
+    for (uint32_t i = 0; i + 3 < t->rank; i++) outer *= t->dims[i];
+    return (inner == 1 || inner == s->heads || (t->rank == 3 && inner == s->heads * s->samples)) &&
+           (outer == 1 || outer == s->samples || outer == s->samples * s->heads);
+}
+
+/* The row of a value as large as scores that some kernel may store; N_CENSUS: none. What is drawn
+ * alone is dropout. */
+static CensusId score_kind(const Taking *t, Value v) {
+    OpCode op = graph_op(t->g, v);
+    LowerClass lower = op_info[op].lower;
     double x;
-    if (graph_op(t->g, v) == t->attention || lower == LOWER_VIEW || vt->rank < 2) return false;
-    if (lower == LOWER_LEAF && (graph_op(t->g, v) != OP_const || const_splat(t->g, v, &x)))
-        return false;
-    int64_t rows = vt->dims[vt->rank - 2], columns = vt->dims[vt->rank - 1];
-    for (uint32_t i = 0; i < t->n_scores; i++)
-        if (t->scores[i][0] == rows && t->scores[i][1] == columns && rows > 1 && columns > 1)
-            return !(vt->rank <= 3 && t->scores[i][2] == columns); /* a hidden state, by accident */
-    return false;
+    if (op == OP_attention || lower == LOWER_VIEW || is_linear(t, v)) return N_CENSUS;
+    if (lower == LOWER_LEAF && (op != OP_const || const_splat(t->g, v, &x))) return N_CENSUS;
+    for (uint32_t i = 0; i < t->n_scores; i++) {
+        if (!is_score_type(&t->scores[i], graph_type_at(t->g, v))) continue;
+        if (t->learnt[v] || t->fed[v] & FED_INPUT) return CENSUS_SCORES;
+        return t->fed[v] ? N_CENSUS : CENSUS_POSITIONS;
+    }
+    return N_CENSUS;
 }
 
 /* ---- losses ---- */
@@ -392,13 +415,15 @@ static bool is_drawn_mask(const Graph *g, Value v) {
 static void take_node(Taking *t, Value v) {
     const Graph *g = t->g;
     OpCode op = graph_op(g, v);
-    if (t->attention && op == t->attention) take_attention(t, v);
     if (is_linear(t, v)) count(t, CENSUS_LINEAR);
     if (is_product(t, v)) count(t, CENSUS_PRODUCT);
     if (is_drawn_mask(g, v)) count(t, CENSUS_DROPOUT);
     if ((op == OP_mul || op == OP_div) && is_inference_norm(t, v)) count(t, CENSUS_BATCH_NORM);
     if (is_quick_gelu(g, v) && !t->in_glu[v]) count(t, CENSUS_GELU_QUICK);
     switch ((int)op) {
+    case OP_attention:
+        take_attention(t, v);
+        break;
     case OP_rms_norm:
     case OP_layer_norm:
         take_norm(t, v);
@@ -444,16 +469,16 @@ bool pass_census(PassContext *ctx) {
                 .learnt = arena_alloc(ctx->arena, n),
                 .after_conv = arena_alloc(ctx->arena, n),
                 .before_conv = arena_alloc(ctx->arena, n),
-                .in_glu = arena_alloc(ctx->arena, n),
-                .attention = op_from_name("attention"),
-                .rope = op_from_name("rope")};
+                .in_glu = arena_alloc(ctx->arena, n)};
     memset(ctx->census.count, 0, sizeof ctx->census.count);
     find_dependences(&t);
     find_conv_regions(&t);
     find_glus(&t);
     for (Value v = 1; v < n; v++)
         if (t.live[v]) take_node(&t, v);
-    for (Value v = 1; v < n; v++)
-        if (t.live[v] && is_score_tensor(&t, v)) count(&t, CENSUS_SQUARE);
+    for (Value v = 1; v < n; v++) {
+        CensusId kind = t.live[v] ? score_kind(&t, v) : N_CENSUS;
+        if (kind != N_CENSUS) count(&t, kind);
+    }
     return true;
 }
