@@ -41,4 +41,5 @@ int command_compile(const Options *);
 int command_plan(const Options *);
 int command_eval(const Options *);
 int command_doctor(void);
+int command_ops(int n_names, char **names);
 #endif

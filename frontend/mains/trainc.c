@@ -12,6 +12,7 @@ static const char usage[] =
     "       trainc run DIR --data NAME=FILE ...      train: data in, log lines and checkpoints "
     "out\n"
     "       trainc eval MODEL.onnx --data NAME=FILE  the forward graph alone, once\n"
+    "       trainc ops [NAME ...]                    the ONNX ops that it reads\n"
     "       trainc doctor                            what this machine can run, and why not more\n"
     "       trainc --version | --help | help COMMAND\n";
 
@@ -26,6 +27,10 @@ static int help(const char *command) {
         options_help(COMMAND_EVAL, stdout);
     else if (!strcmp(command, "run"))
         return trainc_run_main(2, (char *[]){"run", "--help", NULL});
+    else if (!strcmp(command, "ops"))
+        puts("usage: trainc ops [NAME ...]\nlists the ONNX ops that trainc reads: opsets, how many of "
+             "ONNX's node tests agree,\ninputs whose gradient was confirmed by differences; of a "
+             "NAME, all that is known");
     else if (!strcmp(command, "doctor"))
         puts("usage: trainc doctor\nsays what this machine can run, and why not more: compilers, "
              "devices, memory");
@@ -68,6 +73,8 @@ int main(int argc, char **argv) {
     if (!strcmp(first, "plan")) return compile_or_help(COMMAND_PLAN, argc - 1, argv + 1);
     if (!strcmp(first, "eval")) return compile_or_help(COMMAND_EVAL, argc - 1, argv + 1);
     if (!strcmp(first, "doctor")) return command_doctor();
+    if (!strcmp(first, "ops") && argc > 2 && !strcmp(argv[2], "--help")) return help("ops");
+    if (!strcmp(first, "ops")) return command_ops(argc - 2, argv + 2);
     if (first[0] != '-' && !strchr(first, '.') && !strchr(first, '/') && access(first, F_OK)) {
         fprintf(stderr, "trainc: %s is neither a command nor a model\n%s", first, usage);
         return 2;

@@ -12,7 +12,8 @@
 typedef struct CaseValue { const char *name; Type type; } CaseValue; /* dtype 0: none that we have, or no tensor; symbolic extents are 0 */
 typedef struct ListedCase {
     const char *suite, *name, *folder;
-    const char *op;            /* the op of the model's only node, else NULL */
+    const char *op, *domain;   /* of the model's only node ("": ai.onnx), else NULL */
+    const char **op_inputs; uint32_t n_op_inputs; /* and what it reads, in its order */
     int64_t opset;             /* of the default domain, or where the model does not import it, of its first */
     const char *not_dense;     /* why the case is none of dense tensors, or NULL */
     CaseValue *inputs, *outputs; /* as the model declares them; inputs without initializers */

@@ -136,6 +136,15 @@ static CaseValue *values_of(const Onnx__GraphProto *g, Onnx__ValueInfoProto **va
     return list;
 }
 
+static void list_op(ListedCase *c, const Onnx__NodeProto *n, Arena *arena) {
+    const bool is_main = !n->domain || !strcmp(n->domain, "ai.onnx");
+    c->op = arena_strdup(arena, n->op_type);
+    c->domain = is_main ? "" : arena_strdup(arena, n->domain);
+    c->op_inputs = arena_alloc(arena, (n->n_input + 1) * sizeof *c->op_inputs);
+    for (size_t i = 0; i < n->n_input; i++)
+        c->op_inputs[c->n_op_inputs++] = arena_strdup(arena, n->input[i]);
+}
+
 static void list_case(ListedCase *c, Arena *arena) {
     Onnx__ModelProto *m = read_model(arena_printf(arena, "%s/model.onnx", c->folder), arena);
     c->not_dense = "no model";
@@ -145,7 +154,7 @@ static void list_case(ListedCase *c, Arena *arena) {
     c->n_nodes = (uint32_t)m->graph->n_node;
     c->inputs = values_of(m->graph, m->graph->input, m->graph->n_input, &c->n_inputs, arena);
     c->outputs = values_of(m->graph, m->graph->output, m->graph->n_output, &c->n_outputs, arena);
-    if (m->graph->n_node == 1) c->op = arena_strdup(arena, m->graph->node[0]->op_type);
+    if (m->graph->n_node == 1) list_op(c, m->graph->node[0], arena);
     onnx__model_proto__free_unpacked(m, NULL);
 }
 
