@@ -40,15 +40,28 @@ static bool attempt_failed(const Graph *g, const Attempt *a) {
     return false;
 }
 
+static void roots_undo(Graph *g, const Attempt *a) {
+    for (int e = 0; e < N_ENTRIES; e++) g->entries[e].n = a->n_roots[e];
+}
+
 static void attempt_undo(Graph *g, const Attempt *a) {
     g->diags.n = a->n_diags;
-    for (int e = 0; e < N_ENTRIES; e++) g->entries[e].n = a->n_roots[e];
+    roots_undo(g, a);
 }
 
 static bool adds_roots(const Graph *g, const Attempt *a) {
     bool any = false;
     for (int e = 0; e < N_ENTRIES; e++) any |= g->entries[e].n > a->n_roots[e];
     return any;
+}
+
+/* Statistics that several steps would move have no one value at the end of a micro-batch. */
+static bool moves_statistics(ImportNode *n, const Attempt *a) {
+    if (!adds_roots(n->g, a)) return false;
+    roots_undo(n->g, a);
+    diag_add(n->g, E_OP_UNSUPPORTED, n->g->loc, n->proto->op_type,
+             " with running statistics in its body");
+    return true;
 }
 
 /* ---------------------------------------------------------------- random numbers of a body */
@@ -228,6 +241,7 @@ static bool lay_step(Loop *l, Value *carried, Steps *s, bool *goes_on) {
     subgraph_import(n, &inner, l->body, arena_printf(n->arena, "[%lld]", (long long)s->n),
                     l->n_carried + l->n_stacked + 1, out);
     if (attempt_failed(n->g, &before)) return false;
+    if (l->trips != 1 && moves_statistics(n, &before)) return false;
     for (uint32_t i = 0; i < l->n_carried; i++) carried[i] = out[1 + i];
     for (uint32_t i = 0; i < l->n_stacked; i++) s->rows[i][s->n] = out[1 + l->n_carried + i];
     s->n++;
@@ -409,10 +423,7 @@ static bool scan_steps(Loop *l, const Value *inputs, const Direction *d, uint32_
         node_fail_shapes(n, "a step of Scan changes the type of what it carries");
         return false;
     }
-    if (adds_roots(g, &before)) {
-        diag_add(g, E_OP_UNSUPPORTED, g->loc, "Scan", " with running statistics in its body");
-        return false;
-    }
+    if (moves_statistics(n, &before)) return false;
     return build_loop(l, prefix_of(l, ""), holes, 0, xs, holes + l->n_carried, n_inputs, is_reverse,
                       out);
 }

@@ -285,6 +285,11 @@ def recurrent():
     grow = helper.make_graph([node("Concat", ["s", "u"], ["s2"], axis=0), node("Identity", ["u"], ["y"])], "body", [info("s", [3]), info("u", [3])],
                              [info("s2", [6]), info("y", [3])])
     pair = helper.make_graph([node("Add", ["u", "v"], ["y"])], "body", [info("u", [3]), info("v", [3])], [info("y", [3])])
+    moving = ["s", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"]
+    norm = node("BatchNormalization", moving, ["n", "mean", "var"], training_mode=1)
+    statistics = helper.make_graph([node("Identity", ["go"], ["go2"]), norm, node("Identity", ["n"], ["s2"])], "body", go + [info("s", [2, 3])],
+                                   [info("go2", [], BOOL), info("s2", [2, 3])])
+    scanned = helper.make_graph([norm], "body", [info("s", [2, 3])], [info("n", [2, 3])])
     four, five, start = (constant(n, np.zeros(d, np.float32)) for n, d in (("four", (4, 3)), ("five", (5, 3)), ("start", (3,))))
     save("recurrent_refused",
          [constant("yes", np.array(True)), constant("many", np.int64(2000)), constant("three", np.int64(3)), four, five, start,
@@ -293,9 +298,10 @@ def recurrent():
           node("LSTM", ["x", "w", "r", "", "lens"], ["e"]), node("Loop", ["three", "yes", "z"], ["f"], body=depends),
           node("ReduceMax", ["lens"], ["most"], keepdims=0), node("Loop", ["most", "yes", "z"], ["g"], body=plain),
           node("Loop", ["many", "yes", "z"], ["h"], body=one), node("Scan", ["start", "four"], ["i1", "j"], body=grow, num_scan_inputs=1),
-          node("Scan", ["four", "five"], ["k"], body=pair, num_scan_inputs=2), node("Scan", ["four", "five"], ["l"], body=pair, num_scan_inputs=3)],
-         [info("x", [4, "batch", 3]), info("z", ["batch", 3]), info("lens", [3], INT64)], [info(n, None) for n in ("a", "b", "c", "d", "e", "f", "g", "h", "j", "k", "l")],
-         [weights("w", 1, 8, 3), weights("r", 1, 8, 2), weights("r_wide", 1, 8, 3)])
+          node("Scan", ["four", "five"], ["k"], body=pair, num_scan_inputs=2), node("Scan", ["four", "five"], ["l"], body=pair, num_scan_inputs=3),
+          node("Loop", ["three", "yes", "z"], ["m"], body=statistics), node("Scan", ["x"], ["o"], body=scanned, num_scan_inputs=1)],
+         [info("x", [4, "batch", 3]), info("z", ["batch", 3]), info("lens", [3], INT64)], [info(n, None) for n in ("a", "b", "c", "d", "e", "f", "g", "h", "j", "k", "l", "m", "o")],
+         [raw(n, np.ones(3, np.float32)) for n in moving[1:]] + [weights("w", 1, 8, 3), weights("r", 1, 8, 2), weights("r_wide", 1, 8, 3)])
 
 
 if __name__ == "__main__":

@@ -101,5 +101,6 @@ Test(recurrent, what_cannot_be_is_refused_at_once_and_by_name) {
                        "where the condition depends on the data",
                        "where the number of steps depends on the data", "more than 1024 steps",
                        "changes the type of what it carries", "scan inputs of 4 and 5 steps",
-                       "num_scan_inputs"));
+                       "num_scan_inputs", "Loop is not supported with running statistics",
+                       "Scan is not supported with running statistics"));
 }
