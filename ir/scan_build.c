@@ -4,10 +4,11 @@
  * A node belongs to the body where a hole of this loop is below it; all others are outside: small
  * constants and iotas are copied in, reshapes, transposes and expansions of outer values are done
  * again inside (so that no step reads a copy), anything else becomes an invariant. A carry that no
- * step changes is its first value; the row of an outer value that the step's number chooses, of as
- * many as there are steps, is a slice. Nodes keep their order, and outer values come in where they
- * are first read, so the same ops over other holes make an equal body. Loops inside keep their
- * bodies, shared. */
+ * step changes is its first value. What is known of all steps ahead becomes one more slice: the row
+ * of an outer value that the step's number chooses, of as many as there are steps, and the product
+ * of a slice and an outer matrix, which is one product then. Nodes keep their order, and outer
+ * values come in where they are first read, so the same ops over other holes make an equal body.
+ * Loops inside keep their bodies, shared. */
 #include "scan.h"
 #include "intern.h"
 #include <assert.h>
@@ -64,8 +65,8 @@ typedef struct Lift {
     Value *map;
     Value *invariants;
     uint32_t n_invariants, cap_invariants;
-    Value *rows; /* outer values that are scanned as well */
-    uint32_t n_scanned, n_rows, cap_rows;
+    Value *ahead; /* nodes of the step that are scanned instead */
+    uint32_t n_scanned, n_ahead, cap_ahead;
 } Lift;
 
 static Value as_input(Graph *to, char kind, uint32_t i, Type type) {
@@ -124,19 +125,49 @@ static bool is_row_of_step(const Lift *l, const ScanSpec *s, Value v) {
            graph_type_at(g, graph_operand(g, v, 0))->dims[axis] == s->trips;
 }
 
-static Value lift_row(Lift *l, Value v) {
-    LIST_RESERVE(l->scratch, l->rows, l->n_rows, l->cap_rows);
-    l->rows[l->n_rows] = v;
-    return as_input(l->to, 'x', l->n_scanned + l->n_rows++, *graph_type_at(l->from, v));
+static uint32_t slice_index(const ScanSpec *s, Value hole) {
+    uint32_t i = 0;
+    while (i < s->n_scanned && s->x[i] != hole) i++;
+    return i;
+}
+
+/* The product of a slice and an outer matrix: of all steps it is one product. */
+static bool is_product_of_slice(const Lift *l, const ScanSpec *s, Value v) {
+    const Graph *g = l->from;
+    if (graph_op(g, v) != OP_dot || graph_type_at(g, v)->rank != 2 || attr_i(g, v, A_TA, 0))
+        return false;
+    Value a = graph_operand(g, v, 0);
+    return !l->inside[graph_operand(g, v, 1)] &&
+           (slice_index(s, a) < s->n_scanned || is_row_of_step(l, s, a));
+}
+
+/* What is known of all steps before the loop begins. */
+static bool is_ahead(const Lift *l, const ScanSpec *s, Value v) {
+    return is_row_of_step(l, s, v) || is_product_of_slice(l, s, v);
+}
+
+static Value lift_ahead(Lift *l, Value v) {
+    LIST_RESERVE(l->scratch, l->ahead, l->n_ahead, l->cap_ahead);
+    l->ahead[l->n_ahead] = v;
+    return as_input(l->to, 'x', l->n_scanned + l->n_ahead++, *graph_type_at(l->from, v));
 }
 
 /* The outer value of which v is the row of a step, that axis first. */
-static Value row_operand(Graph *g, Value v) {
+static Value all_rows(Graph *g, Value v) {
     Value whole = graph_operand(g, v, 0);
     int64_t axis = attr_i(g, v, A_AXIS, 0), perm[MAX_RANK] = {axis};
     for (int64_t i = 0, k = 1; i < graph_type_at(g, whole)->rank; i++)
         if (i != axis) perm[k++] = i;
     return axis ? build_transpose(g, whole, perm) : whole;
+}
+
+/* v of all steps, stacked. */
+static Value stack_ahead(Graph *g, const ScanSpec *s, Value v) {
+    if (graph_op(g, v) == OP_gather) return all_rows(g, v);
+    Value a = graph_operand(g, v, 0), b = graph_operand(g, v, 1);
+    uint32_t i = slice_index(s, a);
+    return build_dot(g, i < s->n_scanned ? s->xs[i] : all_rows(g, a), b, false,
+                     attr_i(g, v, A_TB, 0) != 0);
 }
 
 static void lift_node(Lift *l, Value v) {
@@ -183,8 +214,8 @@ static void mark_inside(Lift *l, const ScanSpec *s, bool *needed) {
         for (uint32_t i = 0; !l->inside[v] && i < graph_node(g, v)->n_operands; i++)
             l->inside[v] = l->inside[graph_operand(g, v, i)];
     for (Value v = g->n_nodes; v-- > 1;)
-        for (uint32_t i = 0; needed[v] && l->inside[v] && !is_row_of_step(l, s, v) &&
-                             i < graph_node(g, v)->n_operands;
+        for (uint32_t i = 0;
+             needed[v] && l->inside[v] && !is_ahead(l, s, v) && i < graph_node(g, v)->n_operands;
              i++)
             needed[graph_operand(g, v, i)] = true;
 }
@@ -203,7 +234,7 @@ static void add_roots(Lift *l, const ScanSpec *s) {
 
 /* A loop that reads nothing at all still needs an operand. */
 static void add_operand_for_none(Lift *l, Graph *g, const ScanSpec *s) {
-    if (n_carried(s) + s->n_scanned + l->n_rows + l->n_invariants) return;
+    if (n_carried(s) + s->n_scanned + l->n_ahead + l->n_invariants) return;
     Value zero = build_splat(g, graph_type_of(g, DT_I64, 0, NULL), 0);
     LIST_RESERVE(l->scratch, l->invariants, l->n_invariants, l->cap_invariants);
     l->invariants[l->n_invariants] = zero;
@@ -225,14 +256,14 @@ static uint32_t lift_body(Graph *g, const ScanSpec *s, Lift *l) {
     declare(l, s);
     for (Value v = 1; v < g->n_nodes; v++)
         if (needed[v] && l->inside[v] && !l->map[v]) {
-            if (is_row_of_step(l, s, v))
-                l->map[v] = lift_row(l, v);
+            if (is_ahead(l, s, v))
+                l->map[v] = lift_ahead(l, v);
             else
                 lift_node(l, v);
         }
     add_roots(l, s);
     add_operand_for_none(l, g, s);
-    return graph_add_body(g, (Body){s->name, l->to, n_carried(s), s->n_scanned + l->n_rows,
+    return graph_add_body(g, (Body){s->name, l->to, n_carried(s), s->n_scanned + l->n_ahead,
                                     l->n_invariants, s->n_ys});
 }
 
@@ -331,7 +362,7 @@ bool scan_build(Graph *g, const ScanSpec *s, Value *finals, Value *stacks) {
     for (uint32_t i = 0; i < s->n_carries; i++)
         if (is_carried(s, i)) operands[n++] = s->first[i];
     for (uint32_t i = 0; i < s->n_scanned; i++) operands[n++] = s->xs[i];
-    for (uint32_t i = 0; i < l.n_rows; i++) operands[n++] = row_operand(g, l.rows[i]);
+    for (uint32_t i = 0; i < l.n_ahead; i++) operands[n++] = stack_ahead(g, s, l.ahead[i]);
     for (uint32_t i = 0; i < l.n_invariants; i++) operands[n++] = l.invariants[i];
     if (s->trips == 1)
         build_once(g, s, graph_body(g, body), operands, finals, stacks);
