@@ -184,6 +184,29 @@ void import_cast_like(ImportNode *n) {
     n->out[0] = cast_to(n, n->in[0], (DType)node_type(n, n->in[1])->dtype);
 }
 
+/* The bits as another type of that size: integers by a cast; what is known by its bytes. */
+void import_bit_cast(ImportNode *n) {
+    Type t = *node_type(n, n->in[0]);
+    DType to = dtype_from_onnx((int)node_int(n, "to", 0));
+    Tensor known;
+    if (to == DT_NONE || dtype_info[to].bytes != dtype_info[t.dtype].bytes) {
+        node_fail(n, "to", "is no type of %u bytes", dtype_info[t.dtype].bytes);
+        return;
+    }
+    if (dtype_info[to].cls != CLASS_FLT && dtype_info[t.dtype].cls != CLASS_FLT) {
+        n->out[0] = build_cast(n->g, n->in[0], to);
+        return;
+    }
+    if (!node_known(n, n->in[0], &known)) {
+        node_fail(n, "to", "the bits of a float are known of constants alone");
+        return;
+    }
+    void *bytes = arena_alloc(n->arena, type_bytes(&t) + 1);
+    tensor_to_bytes(&known, bytes);
+    t.dtype = (uint8_t)to;
+    n->out[0] = build_const(n->g, graph_type(n->g, t), bytes);
+}
+
 void import_gelu(ImportNode *n) {
     const char *approximate = node_string(n, "approximate", "none");
     bool is_tanh = !strcmp(approximate, "tanh");
