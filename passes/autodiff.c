@@ -105,8 +105,12 @@ static void visit(Autodiff *p, Value v, Value loss, Value *d) {
 
 /* A loop waits for its first node, whichever of its nodes has a gradient. */
 static bool is_visited(const Autodiff *p, Value v) {
-    if (!p->depends[v]) return false;
-    return graph_op(p->g, v) == OP_scan ? is_first_of_loop(p->g, v) : p->grads[v] != 0;
+    const Graph *g = p->g;
+    if (graph_op(g, v) != OP_scan) return p->depends[v] && p->grads[v];
+    bool any = false; /* its own result may be an integer */
+    for (uint32_t i = 0; i < graph_node(g, v)->n_operands; i++)
+        any |= p->depends[graph_operand(g, v, i)];
+    return any && is_first_of_loop(g, v);
 }
 
 static uint32_t most_operands(const Graph *g, Value last) {
