@@ -2,9 +2,9 @@
  * result.
  *
  * Every structured op's adjoint is another structured op: reshape and transpose invert, expand
- * sums, slice pads, pad slices, window folds, gather scatters; the convolutions are adjoint to each
- * other in all three pairs. d[i] stays 0 where no gradient flows (indices, integers). The caller
- * (op_vjp) has cleared d and checked that v is a float. */
+ * sums, slice pads, pad slices, window folds, gather scatters (vjp_gather.c); the convolutions are
+ * adjoint to each other in all three pairs. d[i] stays 0 where no gradient flows (indices,
+ * integers). The caller (op_vjp) has cleared d and checked that v is a float. */
 #include "op_functions.h"
 #include <string.h>
 
@@ -240,9 +240,6 @@ static void gather_vjp(Graph *g, Value v, Value dy, Value *d, OpCode scatter, At
     d[0] = scatter_like(g, v, scatter, key, SCATTER_ADD, base, graph_operand(g, v, 1), dy);
 }
 
-void vjp_gather(Graph *g, Value v, Value dy, Value *d) {
-    gather_vjp(g, v, dy, d, OP_scatter, A_AXIS);
-}
 void vjp_take(Graph *g, Value v, Value dy, Value *d) { gather_vjp(g, v, dy, d, OP_put, A_AXIS); }
 void vjp_gather_nd(Graph *g, Value v, Value dy, Value *d) {
     gather_vjp(g, v, dy, d, OP_scatter_nd, A_BATCH);
