@@ -412,7 +412,8 @@ static const char *table_text(Identity *id, const Shown *s) {
     const TensorSource *source = &id->im->sources[s->initializer];
     const char *word = name_suffix(s->value);
     if (!is_float(source) || s->mark != MARK_NONE || s->is_split || !s->name ||
-        type_elems(&source->type) < 2 || !strcmp(word, "weight") || !strcmp(word, "bias"))
+        type_elems(&source->type) < 2 || !strncmp(word, "weight", 6) || !strncmp(word, "bias", 4) ||
+        keeps_graph_name(id->im, s))
         return NULL;
     const Reader *first = NULL;
     for (uint32_t k = id->first[s->initializer]; k; k = id->readers[k - 1].next) {
