@@ -65,17 +65,19 @@ static bool input_read(Binder *b, InputInfo *info, const Onnx__ValueInfoProto *p
     info->proto = proto;
     if (!type || type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ||
         !type->tensor_type->shape) {
+        bool is_tensor = !type || type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+        const char *what = is_tensor ? "no tensor of known rank"
+                                     : "a sequence, optional or map, and only tensors can be fed";
         diag_add(g, E_MODEL_INVALID, 0,
-                 arena_printf(g->arena, "input %s is no tensor of known rank", proto->name));
+                 arena_printf(g->arena, "input %s is %s", proto->name, what));
         return false;
     }
     const Onnx__TensorShapeProto *shape = type->tensor_type->shape;
     info->dtype = dtype_from_onnx(type->tensor_type->elem_type);
     if (info->dtype == DT_NONE || shape->n_dim > MAX_RANK) {
         diag_add(g, E_DTYPE, 0,
-                 info->dtype == DT_NONE
-                     ? arena_printf(g->arena, "code %d", type->tensor_type->elem_type)
-                     : "of rank above 8",
+                 info->dtype == DT_NONE ? element_type_name(g, type->tensor_type->elem_type)
+                                        : "of rank above 8",
                  arena_printf(g->arena, "input %s", proto->name));
         return false;
     }

@@ -296,10 +296,19 @@ static bool raw_source(ModelFile *m, Graph *g, const Onnx__TensorProto *t, Tenso
     return true;
 }
 
+const char *element_type_name(Graph *g, int64_t code) {
+    DType d = code >= 0 && code <= INT32_MAX ? dtype_from_onnx((int)code) : DT_NONE;
+    if (d != DT_NONE) return dtype_info[d].name;
+    return code == 8    ? "string"
+           : code == 14 ? "complex64"
+           : code == 15 ? "complex128"
+                        : arena_printf(g->arena, "number %lld", (long long)code);
+}
+
 static bool source_type(Graph *g, const Onnx__TensorProto *t, Type *type) {
     DType dtype = dtype_from_onnx(t->data_type);
     if (dtype == DT_NONE) {
-        diag_add(g, E_DTYPE, 0, arena_printf(g->arena, "code %d", t->data_type),
+        diag_add(g, E_DTYPE, 0, element_type_name(g, t->data_type),
                  arena_printf(g->arena, "tensor %s", t->name ? t->name : ""));
         return false;
     }

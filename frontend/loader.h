@@ -33,6 +33,9 @@ void model_file_close(ModelFile *);
  * diagnostic (E_WEIGHTS_READ, E_DTYPE, E_MODEL_INVALID). */
 bool tensor_source(ModelFile *, Graph *, const Onnx__TensorProto *, TensorSource *);
 
+/* "f32", or "string" and the like where ONNX has a type that we have not. */
+const char *element_type_name(Graph *, int64_t code);
+
 /* strip_weights - the model's bytes with every TensorProto.raw_data replaced by segment {begin,
  * end} (places in `bytes`). NULL and *error where the wire format is broken. cost one pass over the
  * structure; weight bytes are never touched. */

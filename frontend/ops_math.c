@@ -1,6 +1,6 @@
 /* ops_math.c - elementwise importers that a rule cannot say: the op depends on the element type, an
  * attribute picks among ops, or the number of inputs is free. */
-#include "import.h"
+#include "loader.h"
 #include <string.h>
 
 static DTypeClass class_of(const ImportNode *n, Value v) {
@@ -175,7 +175,7 @@ void import_cast(ImportNode *n) {
     int64_t code = node_int(n, "to", 0);
     DType to = dtype_from_onnx((int)code);
     if (to == DT_NONE)
-        node_fail(n, "to", "element type %lld is not supported", (long long)code);
+        node_fail(n, "to", "element type %s is not supported", element_type_name(n->g, code));
     else
         n->out[0] = cast_to(n, n->in[0], to);
 }
