@@ -4,7 +4,7 @@
  * transpose of a weight (val_79, must train) looks like the 0.5 of a GELU or the ones of a norm
  * without weights (must not). identity.c finds the parameter that most of the former hold; what is
  * left, in a file with marks, is lifted if
- *   - it is a scalar, or named after an operation that makes tensors from nothing, or
+ *   - it is one number, or named after an operation that makes tensors from nothing, or
  *     the scale or bias of a norm that is 1 or 0 throughout, or holds what masks hold (infinite or
  *     next to it), or
  *   - the operations that its readers stand for take no parameter that the file lacks, and nothing
@@ -37,7 +37,7 @@ bool is_made_from_nothing(const char *name) {
 
 bool lifted_is(Import *im, const Shown *shown, bool is_known, bool is_norm) {
     const TensorSource *s = &im->sources[shown->initializer];
-    if (is_known || !s->type.rank || is_made_from_nothing(shown->value)) return true;
+    if (is_known || type_elems(&s->type) == 1 || is_made_from_nothing(shown->value)) return true;
     Tensor t = first_elems(im, s);
     int64_t n = type_elems(&t.type);
     bool is_uniform = is_norm && n && (t.u.f[0] == 0 || t.u.f[0] == 1);
