@@ -110,7 +110,7 @@ static Value try_xent(Graph *g, Value v) {
 
 static Value visit(void *pass, const Graph *from, Value v, Graph *to, const Value *map) {
     Match *m = pass;
-    Value now = node_copied(from, v, to, map), found = try_xent(to, now);
+    Value now = strided_shortest(to, node_copied(from, v, to, map)), found = try_xent(to, now);
     for (uint32_t i = m->first[graph_op(to, now)]; i && !found; i = m->next[i - 1])
         found = try_row(to, &rows[m->row[i - 1]], now);
     if (!found) found = match_rope(to, now);
