@@ -304,8 +304,54 @@ def recurrent():
          [raw(n, np.ones(3, np.float32)) for n in moving[1:]] + [weights("w", 1, 8, 3), weights("r", 1, 8, 2), weights("r_wide", 1, 8, 3)])
 
 
+def types():
+    """Quantised weights, random numbers, and what indices, orders, types and sequences refuse."""
+    rng = np.random.default_rng(3)
+    four = helper.make_tensor("w4", TensorProto.INT4, [8, 3], rng.integers(-8, 8, 24).tolist())
+    save("quantised",
+         [node("QuantizeLinear", ["x", "xs", "xz"], ["xq"]), node("DequantizeLinear", ["xq", "xs", "xz"], ["xf"]),
+          node("DequantizeLinear", ["w8", "s8", "z8"], ["wf"], axis=1), node("MatMul", ["xf", "a"], ["xa"]), node("MatMul", ["xa", "wf"], ["h"]),
+          node("DequantizeLinear", ["w4", "s4"], ["w4f"], axis=0, block_size=4), node("MatMul", ["h", "w4f"], ["y"]),
+          node("MatMul", ["x", "early"], ["e"]), node("QuantizeLinear", ["e", "xs", "xz"], ["eq"]), node("DequantizeLinear", ["eq", "xs", "xz"], ["z"])],
+         [info("x", ["batch", 5])], [info("y", ["batch", 3]), info("z", ["batch", 5])],
+         [raw("xs", np.float32(0.05)), raw("xz", np.uint8(128)), raw("w8", rng.integers(-128, 128, (6, 8)).astype(np.int8)),
+          raw("s8", np.full(8, 0.01, np.float32)), raw("z8", np.zeros(8, np.int8)), raw("a", rng.standard_normal((5, 6)).astype(np.float32)),
+          four, raw("s4", np.full((2, 3), 0.1, np.float32)), raw("early", rng.standard_normal((5, 5)).astype(np.float32))], opset=21)
+    logits = np.log(np.array([[0.2, 0.5, 0.3]], np.float32))
+    save("random",
+         [node("Constant", [], ["logits"], value=raw("logits", logits)), node("RandomNormal", [], ["normal"], mean=2.0, scale=3.0, shape=[200, 300]), node("RandomUniform", [], ["uniform"], low=-1.0, high=4.0, shape=[60000]),
+          node("RandomUniform", [], ["other"], low=-1.0, high=4.0, shape=[60000]), node("RandomUniform", [], ["seeded"], seed=3.0, shape=[100]),
+          node("RandomUniform", [], ["again"], seed=3.0, shape=[100]), node("ConstantOfShape", ["shape"], ["p"], value=raw("v", np.array([0.3], np.float32))),
+          node("Bernoulli", ["p"], ["truth"], dtype=TensorProto.BOOL), node("Multinomial", ["logits"], ["choice"], sample_size=30000, dtype=TensorProto.INT64),
+          node("RandomNormalLike", ["p"], ["like"], dtype=TensorProto.DOUBLE), node("Identity", ["one"], ["same"])],
+         [info("one", ["batch"])],
+         [info("normal", [200, 300]), info("uniform", [60000]), info("other", [60000]), info("seeded", [100]), info("again", [100]), info("truth", [40000], BOOL),
+          info("choice", [1, 30000], INT64), info("like", [40000], TensorProto.DOUBLE), info("same", ["batch"])],
+         [raw("shape", np.array([40000]))])
+
+    def constant(name, value):
+        return node("Constant", [], [name], value=raw(name, value))
+    outs = [f"o{i}" for i in range(22)]
+    save("types_refused",
+         [constant("nine", np.array([9])), constant("tenth", np.float32(0.1)), constant("index", np.array([[0, 3]])), constant("one", np.array(1)),
+          constant("five", np.array(5)), node("TopK", ["x", "nine"], ["o0", "i0"]), node("Unique", ["x"], ["o1"]), node("Compress", ["x", "flags"], ["o2"]),
+          node("NonZero", ["x"], ["o3"]), node("ScatterElements", ["x", "places", "x"], ["o4"], reduction="mean"), node("GatherND", ["x", "index"], ["o5"]),
+          node("DequantizeLinear", ["bytes", "scale"], ["o6"]), node("QuantizeLinear", ["x", "tenth"], ["o7"], output_dtype=TensorProto.INT64),
+          node("RandomNormal", [], ["o8"], shape=[2], dtype=INT64), node("Multinomial", ["scale"], ["o9"]), node("ReverseSequence", ["x", "places"], ["o10"]),
+          node("SequenceConstruct", ["x", "x"], ["s"]), node("SequenceErase", ["s", "five"], ["t"]), node("SequenceAt", ["t", "one"], ["o11"]),
+          node("SequenceAt", ["s", "five"], ["o12"]), node("Optional", [], ["none"], type=onnx.helper.make_tensor_type_proto(FLOAT, [1])),
+          node("OptionalGetElement", ["none"], ["o13"]), node("BitShift", ["bytes", "bytes"], ["o14"], direction="UP"), node("Cast", ["x"], ["o15"], to=8),
+          node("TfIdfVectorizer", ["places"], ["o16"], mode="TF", min_gram_length=1, max_gram_length=1, max_skip_count=0, ngram_counts=[0], ngram_indexes=[0, 1],
+               pool_int64s=[1]), node("OneHot", ["places", "most", "scale"], ["o17"]), node("BitCast", ["x"], ["o18"], to=INT64),
+          node("NonMaxSuppression", ["boxes", "boxes"], ["o19"]), node("TensorScatter", ["x", "x", "most"], ["o20"], axis=0), node("ReduceMax", ["most"], ["big"], keepdims=0),
+          node("Range", ["zero", "big", "one"], ["o21"])],
+         [info("x", [2, 3]), info("flags", [2], BOOL), info("places", [2, 3], INT64), info("bytes", [2, 3], TensorProto.UINT8), info("scale", [2]),
+          info("most", [1], INT64), info("boxes", [1, 2, 4])],
+         [info(n, None) for n in outs], [raw("zero", np.array(0))], opset=26)
+
+
 if __name__ == "__main__":
     os.makedirs(FOLDER, exist_ok=True)
     for make in (tiny, external_files, obstacles, beside_the_loss, fold, versions, inlining, training, statistics, inference_norm, faults, inputs, exporters, lifted, padding, geometry,
-                 recurrent):
+                 recurrent, types):
         make()

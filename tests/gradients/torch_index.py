@@ -177,6 +177,18 @@ def odd_values():
     value("non_zero", "NonZero", [np.array([[1, 0], [1, 1]])], np.array([[0, 1, 1], [0, 0, 1]]))
     value("sum_nothing", "ReduceSum", [np.zeros((2, 0, 3), np.float32), np.array([1])], np.zeros((2, 1, 3), np.float32))
     value("prod_nothing", "ReduceProd", [np.zeros((2, 0), np.float32), np.array([1])], np.ones((2, 1), np.float32))
+    make = t.helper.make_node
+    a, b, c = (np.full(2, k, np.float32) for k in (1, 2, 3))
+    for node in (make("SequenceEmpty", [], ["seq.0"]), make("SequenceInsert", ["seq.0", "seq.a"], ["seq.1"]),
+                 make("SequenceInsert", ["seq.1", "seq.b"], ["seq.2"]), make("SequenceInsert", ["seq.2", "seq.c", "seq.first"], ["seq.3"]),
+                 make("SequenceErase", ["seq.3", "seq.last"], ["seq.4"]), make("Optional", ["seq.4"], ["seq.5"]),
+                 make("OptionalGetElement", ["seq.5"], ["seq.6"])):
+        out.append((node, {"seq.a": a, "seq.b": b, "seq.c": c, "seq.first": np.array(0), "seq.last": np.array(-1)}
+                    if node.op_type == "SequenceEmpty" else {}, []))
+    out.append((make("ConcatFromSequence", ["seq.6"], ["seq.y0"], axis=0, new_axis=1), {}, [np.stack([c, a])]))
+    out.append((make("SequenceLength", ["seq.3"], ["seq.y1"]), {}, [np.array(3)]))
+    out.append((make("SequenceAt", ["seq.3", "seq.last"], ["seq.y2"]), {}, [b]))
+    out.append((make("OptionalHasElement", ["seq.5"], ["seq.y3"]), {}, [np.array(True)]))
     codes = torch.arange(256, dtype=torch.uint8)
     points = np.array([0, 0.3, -0.3, 1.0625, 1.1875, 17, 230, 250, 447, 460, 1e5, -1e5, 1e-4, 2 ** -9, 2 ** -10, 3 * 2 ** -11], np.float32)
     for name, dtype, code in (("e4m3fn", torch.float8_e4m3fn, 17), ("e4m3fnuz", torch.float8_e4m3fnuz, 18),
