@@ -1,7 +1,7 @@
 /* target_c_tile.c - a contraction by own loops: blocks of the result are shared among threads, each
- * computed by the prelude's packed tile routine into a local block and finished by the epilogue's
- * statements on the way out. Where a library computes the raw product instead, target_c.c prints
- * the epilogue alone. */
+ * computed by the prelude's packed tile routine (or, of few rows, straight from memory) into a
+ * local block and finished by the epilogue's statements on the way out. Where a library computes
+ * the raw product instead, target_c.c prints the epilogue alone. */
 #include "target_c.h"
 
 static const char *packer(DType d) {
@@ -31,6 +31,42 @@ static int block_rows(const Tile *t) {
     return tall >= 8 ? 144 : 72;
 }
 
+enum { THIN_ROWS = 8, THIN_ELEMS = 1024 }; /* TC_THIN; smaller operands are packed in no time */
+
+typedef enum Thin { NOT_THIN, THIN_BY_ROWS, THIN_BY_COLUMNS } Thin;
+
+/* Few rows of a meet a b that is read as it lies. */
+static Thin is_thin(const Kernel *k) {
+    const Tile *t = &k->tile;
+    bool plain = k->params[t->a].dtype == DT_F32 && k->params[t->b].dtype == DT_F32;
+    if (!plain || t->m > THIN_ROWS || t->n * t->k < THIN_ELEMS) return NOT_THIN;
+    if (t->b_n == 1) return THIN_BY_ROWS;
+    return t->b_k == 1 && t->a_k == 1 ? THIN_BY_COLUMNS : NOT_THIN;
+}
+
+static void print_thin(const CKernel *c, Thin thin) {
+    const Tile *t = &c->k->tile;
+    text_printf(c->out, "        tc_thin_%s(blocks.c, p%u + a0, %lld, ",
+                thin == THIN_BY_ROWS ? "rows" : "columns", t->a, (long long)t->a_m);
+    if (thin == THIN_BY_ROWS)
+        text_printf(c->out, "%lld, p%u + b0 + n0, %lld, M, n, K);\n", (long long)t->a_k, t->b,
+                    (long long)t->b_k);
+    else
+        text_printf(c->out, "p%u + b0 + n0 * %lld, %lld, M, n, K);\n", t->b, (long long)t->b_n,
+                    (long long)t->b_n);
+}
+
+static void print_packed(const CKernel *c) {
+    const Kernel *k = c->k;
+    const Tile *t = &k->tile;
+    text_printf(c->out, "        TC_TILE(&blocks, %s, p%u + a0 + m0 * %lld, %lld, %lld,\n",
+                packer(k->params[t->a].dtype), t->a, (long long)t->a_m, (long long)t->a_m,
+                (long long)t->a_k);
+    text_printf(c->out, "                %s, p%u + b0 + n0 * %lld, %lld, %lld, m, n, K);\n",
+                packer(k->params[t->b].dtype), t->b, (long long)t->b_n, (long long)t->b_k,
+                (long long)t->b_n);
+}
+
 void c_tile(const CKernel *c) {
     const Kernel *k = c->k;
     const Tile *t = &k->tile;
@@ -50,12 +86,10 @@ void c_tile(const CKernel *c) {
     print_offset(c, "b0", t->b_offset, t->b_batch, t->b_batch_strides);
     text_printf(out, "        const int64_t m = M - m0 < ROWS ? M - m0 : ROWS, n = N - n0 < TC_NB "
                      "? N - n0 : TC_NB;\n");
-    text_printf(out, "        TC_TILE(&blocks, %s, p%u + a0 + m0 * %lld, %lld, %lld,\n",
-                packer(k->params[t->a].dtype), t->a, (long long)t->a_m, (long long)t->a_m,
-                (long long)t->a_k);
-    text_printf(out, "                %s, p%u + b0 + n0 * %lld, %lld, %lld, m, n, K);\n",
-                packer(k->params[t->b].dtype), t->b, (long long)t->b_n, (long long)t->b_k,
-                (long long)t->b_n);
+    if (is_thin(k))
+        print_thin(c, is_thin(k));
+    else
+        print_packed(c);
     text_printf(out, "        for (int64_t i1 = m0; i1 < m0 + m; i1++) {\n#pragma omp simd\n       "
                      "     for (int64_t i2 = n0; i2 < n0 + n; i2++) {\n");
     text_printf(out, "                const float v%u = blocks.c[(i1 - m0) * TC_NB + i2 - n0];\n",

@@ -101,3 +101,57 @@ TC_CALL void tc_pack_f32(float *restrict to, const float *restrict from, int64_t
                     tc_micro((t)->a + i * depth, (t)->b + j * depth, depth, (t)->c + i * TC_NB + j);                          \
         }                                                                                                                     \
     } while (0)
+
+/* Few rows (at most TC_THIN) of f32: packing b would cost as much as the product. Either b's rows are contiguous, and each is read
+ * once for all rows of a; or its columns are, and so are a's rows, and each element is a sum over lanes. `rows` is a constant where it
+ * is called. c: rows of TC_NB. */
+#define TC_THIN 8
+TC_FN void tc_thin_rows(float *restrict c, const float *restrict a, int64_t a_m, int64_t a_k, const float *restrict b, int64_t b_k,
+                        int rows, int64_t columns, int64_t terms)
+{
+    int64_t j = 0;
+    for (; j + TC_NR <= columns; j += TC_NR) {
+        tc_vec low[TC_THIN], high[TC_THIN];
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) low[r] = high[r] = (tc_vec){0};
+        for (int64_t p = 0; p < terms; p++) {
+            const tc_vec l = *(const tc_vec *)(b + p * b_k + j), h = *(const tc_vec *)(b + p * b_k + j + TC_VL);
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; r++) {
+                const float x = a[r * a_m + p * a_k];
+                low[r] += x * l, high[r] += x * h;
+            }
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) *(tc_vec *)(c + r * TC_NB + j) = low[r], *(tc_vec *)(c + r * TC_NB + j + TC_VL) = high[r];
+    }
+    for (; j < columns; j++)
+        for (int r = 0; r < rows; r++) {
+            float sum = 0;
+            for (int64_t p = 0; p < terms; p++) sum += a[r * a_m + p * a_k] * b[p * b_k + j];
+            c[r * TC_NB + j] = sum;
+        }
+}
+
+TC_FN void tc_thin_columns(float *restrict c, const float *restrict a, int64_t a_m, const float *restrict b, int64_t b_n, int rows,
+                           int64_t columns, int64_t terms)
+{
+    for (int64_t j = 0; j < columns; j++) {
+        tc_vec lanes[TC_THIN];
+        int64_t p = 0;
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) lanes[r] = (tc_vec){0};
+        for (; p + TC_VL <= terms; p += TC_VL) {
+            const tc_vec y = *(const tc_vec *)(b + j * b_n + p);
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; r++) lanes[r] += *(const tc_vec *)(a + r * a_m + p) * y;
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            float sum = 0;
+            for (int i = 0; i < TC_VL; i++) sum += lanes[r][i];
+            for (int64_t q = p; q < terms; q++) sum += a[r * a_m + q] * b[j * b_n + q];
+            c[r * TC_NB + j] = sum;
+        }
+    }
+}

@@ -88,6 +88,31 @@ static Value make_dot_small(Graph *g) {
     return build_dot(g, input(g, "x", DT_F32, 2, 5, 7, 0, 0), input(g, "y", DT_F32, 2, 3, 7, 0, 0),
                      false, true);
 }
+/* Few rows, of every number; b by rows and by columns, a transposed, columns and terms that fill no
+ * vector. */
+static Value make_dot_thin(Graph *g) {
+    static const struct {
+        int64_t m, k, n;
+        bool ta, tb;
+    } shapes[] = {
+        {1, 50, 70, false, false},  {2, 33, 64, true, false},    {3, 40, 37, false, false},
+        {4, 17, 161, false, false}, {5, 100, 45, false, true},   {6, 133, 29, false, true},
+        {7, 64, 16, false, true},   {8, 257, 131, false, false}, {8, 90, 300, false, true},
+        {1, 1200, 1, false, false}, {2, 70, 40, true, true}};
+    enum { N = sizeof shapes / sizeof *shapes };
+    Value flat[N];
+    for (int i = 0; i < N; i++) {
+        const char *names[2] = {arena_printf(g->arena, "x%d", i), arena_printf(g->arena, "y%d", i)};
+        int64_t m = shapes[i].m, k = shapes[i].k, n = shapes[i].n;
+        Value a = shapes[i].ta ? input(g, names[0], DT_F32, 2, k, m, 0, 0)
+                               : input(g, names[0], DT_F32, 2, m, k, 0, 0),
+              b = shapes[i].tb ? input(g, names[1], DT_F32, 2, n, k, 0, 0)
+                               : input(g, names[1], DT_F32, 2, k, n, 0, 0);
+        flat[i] =
+            build_reshape(g, build_dot(g, a, b, shapes[i].ta, shapes[i].tb), 1, (int64_t[]){m * n});
+    }
+    return emit(g, OP_concat, flat, N, (AttrField[]){attr_int(A_AXIS, 0)}, 1, 0);
+}
 static Value make_dot_bf16(Graph *g) {
     return build_dot(g, input(g, "x", DT_BF16, 2, 40, 60, 0, 0),
                      input(g, "y", DT_BF16, 2, 60, 50, 0, 0), false, false);
@@ -125,6 +150,7 @@ static const struct {
               {"dot", make_dot},
               {"dot_transposed", make_dot_transposed},
               {"dot_small", make_dot_small},
+              {"dot_thin", make_dot_thin},
               {"dot_bf16", make_dot_bf16},
               {"scatter", make_scatter},
               {"conv", make_conv}};
