@@ -286,18 +286,24 @@ static Value pad_by_gather(ImportNode *n, Value v, PadMode mode, const int64_t *
     return v;
 }
 
-/* The constant that padding reads as: an attribute before 11, an input since; unknown ones are
- * refused. */
-static bool pad_value(ImportNode *n, double *value) {
-    Tensor t;
-    *value = node_float(n, "value", 0);
-    if (!node_in(n, 2)) return true;
-    if (!node_known(n, n->in[2], &t) || type_elems(&t.type) != 1) {
-        node_fail(n, "constant_value", "must be a constant");
-        return false;
+/* What padding reads as: an attribute before 11, an input since. */
+static Value pad_constant(ImportNode *n, const int64_t *low, const int64_t *high) {
+    Tensor t = {.type = {.dtype = DT_NONE}};
+    Value x = n->in[0], fed = node_in(n, 2);
+    double value = node_float(n, "value", 0);
+    if (fed && type_elems(node_type(n, fed)) != 1) {
+        node_fail(n, "constant_value", "must be one number");
+        return 0;
     }
-    *value = dtype_info[t.type.dtype].cls == CLASS_FLT ? t.u.f[0] : (double)t.u.i[0];
-    return true;
+    bool is_known = fed && node_known(n, fed, &t);
+    if (is_known) value = dtype_info[t.type.dtype].cls == CLASS_FLT ? t.u.f[0] : (double)t.u.i[0];
+    Value y = build_pad(n->g, x, low, high, NULL, is_known || !fed ? value : 0);
+    if (!fed || is_known || !y) return y;
+    Type flags = *node_type(n, x);
+    flags.dtype = DT_BOOL;
+    Value inside =
+        build_pad(n->g, build_splat(n->g, graph_type(n->g, flags), 1), low, high, NULL, 0);
+    return build_map(n->g, OP_where, (Value[]){inside, y, build_reshape(n->g, fed, 0, NULL)}, 3);
 }
 
 static bool pad_amounts(ImportNode *n, uint32_t rank, int64_t *low, int64_t *high) {
@@ -324,11 +330,10 @@ void import_pad(ImportNode *n) {
     int64_t low[MAX_RANK] = {0}, high[MAX_RANK] = {0};
     const char *name = node_string(n, "mode", "constant");
     int mode = PAD_CONSTANT;
-    double value;
     while (mode < PAD_UNKNOWN && strcmp(pad_names[mode], name)) mode++;
     if (mode == PAD_UNKNOWN)
         node_fail(n, "mode", "'%s' is not known", name);
-    else if (pad_amounts(n, node_type(n, n->in[0])->rank, low, high) && pad_value(n, &value))
-        n->out[0] = mode == PAD_CONSTANT ? build_pad(n->g, n->in[0], low, high, NULL, value)
+    else if (pad_amounts(n, node_type(n, n->in[0])->rank, low, high))
+        n->out[0] = mode == PAD_CONSTANT ? pad_constant(n, low, high)
                                          : pad_by_gather(n, n->in[0], (PadMode)mode, low, high);
 }
