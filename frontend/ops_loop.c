@@ -10,7 +10,7 @@
 #include "scan.h"
 #include <string.h>
 
-enum { MAX_LAID_OUT = 1024, MAX_LOOP_VALUES = 256 };
+enum { MAX_LAID_OUT = 1024, MAX_COUNTED = 1 << 17, MAX_LOOP_VALUES = 256 };
 
 typedef struct Loop {
     ImportNode *n;
@@ -190,6 +190,79 @@ static Value number_of_step(ImportNode *n, int64_t i) {
     return build_const(n->g, graph_type_of(n->g, DT_I64, 0, NULL), &i);
 }
 
+/* ---- a condition that only counts ---- */
+
+typedef struct Control { /* what the condition is made from */
+    uint32_t n;
+    Value first[MAX_LOOP_VALUES], carry[MAX_LOOP_VALUES], next[MAX_LOOP_VALUES];
+} Control;
+
+/* Marks what v is made from; false where that is neither known nor a hole. */
+static bool mark_below(const Graph *g, bool *marks, Value v) {
+    bool ok = true;
+    marks[v] = true;
+    for (; v > 0; v--) {
+        if (!marks[v]) continue;
+        uint32_t n = graph_node(g, v)->n_operands;
+        for (uint32_t i = 0; i < n; i++) marks[graph_operand(g, v, i)] = true;
+        OpCode op = graph_op(g, v);
+        ok &= n || op == OP_const || op == OP_iota || is_hole(g, v);
+    }
+    return ok;
+}
+
+/* The carried values that the condition and each other need. */
+static bool find_control(Loop *l, const Value *holes, const Value *out, Control *c) {
+    const Graph *g = l->n->g;
+    bool *marks = arena_alloc(l->n->arena, g->n_nodes),
+         *is_in = arena_alloc(l->n->arena, l->n_carried + 1u);
+    bool ok = mark_below(g, marks, out[0]);
+    for (bool grows = true; grows && ok;) {
+        grows = false;
+        for (uint32_t i = 0; i < l->n_carried && ok; i++) {
+            if (is_in[i] || !marks[holes[2 + i]]) continue;
+            is_in[i] = grows = true;
+            ok = mark_below(g, marks, out[1 + i]);
+        }
+    }
+    for (uint32_t i = 0; i < l->n_carried && ok; i++) {
+        if (!is_in[i]) continue;
+        c->first[c->n] = l->first[i];
+        c->carry[c->n] = holes[2 + i];
+        c->next[c->n++] = out[1 + i];
+    }
+    return ok;
+}
+
+/* How many steps the condition lets run, found by running what it is made from alone. */
+static bool count_steps(Loop *l, const Value *holes, const Value *out) {
+    ImportNode *n = l->n;
+    Graph *g = n->g;
+    Control c = {.n = 0};
+    Value finals[MAX_LOOP_VALUES], stack, go = out[0];
+    if (!find_control(l, holes, out, &c)) return false;
+    ScanSpec spec = {.name = "count",
+                     .n_carries = c.n,
+                     .first = c.first,
+                     .carry = c.carry,
+                     .next = c.next,
+                     .t = holes[0],
+                     .n_ys = 1,
+                     .ys = &go,
+                     .trips = INT32_MAX};
+    if (!scan_build(g, &spec, finals, &stack)) return false;
+    const Body *b = scan_body(g, stack);
+    uint32_t n_operands = body_n_operands(b);
+    Tensor *operands = arena_alloc(n->arena, (n_operands + 1) * sizeof *operands);
+    for (uint32_t i = 0; i < n_operands; i++)
+        if (!node_known(n, graph_operand(g, stack, i), &operands[i])) return false;
+    if (b->n_scanned || type_elems(body_type(b, 'y', 0)) != 1) return false;
+    int64_t counted = scan_count(b, operands, l->trips < MAX_COUNTED ? l->trips : MAX_COUNTED);
+    if (!counted || (counted == MAX_COUNTED && l->trips > MAX_COUNTED)) return false;
+    l->trips = counted;
+    return true;
+}
+
 static bool try_as_loop(Loop *l) {
     ImportNode *n = l->n;
     Graph *g = n->g;
@@ -205,8 +278,9 @@ static bool try_as_loop(Loop *l) {
         holes[2 + i] = scan_hole(g, graph_node(g, l->first[i])->type);
     bool ok = define_inputs(l, &inner, holes, l->n_carried + 2);
     if (ok) subgraph_import(n, &inner, l->body, "", l->n_carried + l->n_stacked + 1, out);
-    ok = ok && !attempt_failed(g, &before) && !adds_roots(g, &before) && is_true(n, out[0]) &&
-         keeps_types(l, out + 1) &&
+    ok = ok && !attempt_failed(g, &before) && !adds_roots(g, &before) && out[0] &&
+         !(out[0] & SEQUENCE_BIT) && keeps_types(l, out + 1) &&
+         (is_true(n, out[0]) || count_steps(l, holes, out)) && l->trips < INT32_MAX &&
          build_loop(l, prefix_of(l, ""), holes + 2, holes[0], NULL, NULL, 0, false, out + 1);
     if (!ok) attempt_undo(g, &before);
     return ok;
@@ -327,7 +401,7 @@ void import_loop(ImportNode *n) {
     }
     l.n_stacked = (uint32_t)n_body - l.n_carried - 1;
     if (!l.starts) l.trips = 0;
-    bool ok = (l.trips < INT32_MAX && try_as_loop(&l)) || lay_out(&l);
+    bool ok = try_as_loop(&l) || lay_out(&l);
     for (uint32_t i = 0; ok && i < n->n_out; i++)
         n->out[i] = i < l.n_carried ? l.finals[i] : l.stacks[i - l.n_carried];
 }

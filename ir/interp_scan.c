@@ -92,7 +92,8 @@ static void keep_roots(Loop *l, int64_t t) {
     }
 }
 
-static bool run_step(Loop *l, int64_t t) {
+/* One step with the number and the slices that l->step holds; its outputs become row `row`. */
+static bool run_body(Loop *l, int64_t row) {
     const InterpEnv *outer = l->e->env;
     InterpEnv env = {.input = step_input,
                      .state = step_state,
@@ -102,18 +103,15 @@ static bool run_step(Loop *l, int64_t t) {
                      .step = outer ? outer->step : 0,
                      .micro = outer ? outer->micro : 0};
     Arena *scratch = arena_new();
-    l->step.t = (double)t;
-    move_slices(l, t);
     bool ok = interp_entry(l->plain, ENTRY_MICRO, &env, scratch, l->roots, l->e->errors);
-    if (ok) keep_roots(l, t);
+    if (ok) keep_roots(l, row);
     arena_free(scratch);
     return ok;
 }
 
-static bool run_loop(Loop *l) {
+static void begin_loop(Loop *l) {
     const Body *b = l->body;
     Eval *e = l->e;
-    bool is_reverse = attr_i(e->g, e->v, A_REVERSE, 0) != 0, ok = true;
     begin_results(l);
     l->plain = interp_plain(b->g, e->arena, ENTRY_MICRO);
     l->roots = arena_alloc(e->arena, (b->g->entries[ENTRY_MICRO].n + 1u) * sizeof *l->roots);
@@ -121,9 +119,22 @@ static bool run_loop(Loop *l) {
                      .carries = l->results,
                      .slices = arena_alloc(e->arena, (b->n_scanned + 1u) * sizeof(Tensor)),
                      .invariants = e->in + b->n_carries + b->n_scanned};
-    for (int64_t i = 0; ok && i < l->trips; i++)
-        ok = run_step(l, is_reverse ? l->trips - 1 - i : i);
-    if (l->plain != b->g) graph_free((Graph *)(uintptr_t)l->plain);
+}
+
+static void end_loop(Loop *l) {
+    if (l->plain != l->body->g) graph_free((Graph *)(uintptr_t)l->plain);
+}
+
+static bool run_loop(Loop *l) {
+    bool is_reverse = attr_i(l->e->g, l->e->v, A_REVERSE, 0) != 0, ok = true;
+    begin_loop(l);
+    for (int64_t i = 0; ok && i < l->trips; i++) {
+        int64_t t = is_reverse ? l->trips - 1 - i : i;
+        l->step.t = (double)t;
+        move_slices(l, t);
+        ok = run_body(l, t);
+    }
+    end_loop(l);
     return ok;
 }
 
@@ -140,4 +151,24 @@ bool eval_scan(Eval *e) {
     const Tensor *r = &m->results[attr_i(e->g, e->v, A_RESULT, 0)];
     if (type_elems(&r->type)) memcpy(e->out.u.p, r->u.p, tensor_size(&r->type));
     return true;
+}
+
+int64_t scan_count(const Body *b, const Tensor *operands, int64_t limit) {
+    Arena *arena = arena_new();
+    uint32_t n = body_n_operands(b);
+    const Tensor **in = arena_alloc(arena, (n + 1) * sizeof *in);
+    for (uint32_t i = 0; i < n; i++) in[i] = &operands[i];
+    Eval e = {.g = b->g, .in = in, .n_in = n, .arena = arena};
+    Loop l = {.e = &e, .body = b, .trips = 1};
+    int64_t done = 0;
+    begin_loop(&l);
+    bool goes_on = true, ok = true;
+    for (; ok && goes_on && done < limit; done++) {
+        l.step.t = (double)done;
+        ok = run_body(&l, 0);
+        goes_on = l.results[b->n_carries].u.i[0] != 0;
+    }
+    end_loop(&l);
+    arena_free(arena);
+    return ok ? done : 0;
 }

@@ -41,6 +41,10 @@ void body_lay(Graph *, const Body *, const Value *operands, Value t, Value *map)
 Value node_carry_over(Graph *to, const Graph *from, Value v, const Value *operands);
 LocId loc_carry_over(Graph *to, const Graph *from, LocId);
 
+/* How many steps run until output y0, one truth value, is false after a step (that step counts), from the values of the carries and then
+ * the invariants; `limit` where it stays true so long, 0 where a step does not evaluate. The body scans nothing. */
+int64_t scan_count(const Body *, const Tensor *operands, int64_t limit);
+
 /* scan_extended - the body that also outputs each carry as it was before the step, and the results of its contractions: what the
  *   gradient reads. Results of the given body keep their numbers.
  * scan_vjp - d of every operand of a loop, from dy per result (0: none), of all nodes that are this loop at once. needs[i]: operand i

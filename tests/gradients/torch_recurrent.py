@@ -309,6 +309,18 @@ def loop_cases():
             s = -torch.exp(s)
         return [s]
     case("loop_until", "Loop", [None, Fixed(np.array(True)), numbers(2)], lambda c, s: untiling(s), 22, 1, body=until)
+    # a counter of the loop's own decides, more steps than would be laid out
+    tick = graph([constant("by", np.float32(3)), node("Add", ["n", "by"], ["n2"]), constant("most", np.float32(6000)), node("Less", ["n2", "most"], ["few"]),
+                  node("And", ["few", "go"], ["go2"]), node("Tanh", ["s"], ["th"]), constant("c", np.float32(0.999)), node("Mul", ["th", "c"], ["s2"])],
+                 [info("i", [], I64), info("go", [], BOOL), info("n", []), info("s", [2])],
+                 [info("go2", [], BOOL), info("n2", []), info("s2", [2])])
+
+    def ticking(n, s):
+        for _ in range(2000):
+            s = torch.tanh(s) * float(np.float32(0.999))
+        return n + 6000, s
+    case("loop_counts", "Loop", [None, Fixed(np.array(True)), Fixed(np.array(0, np.float32)), numbers(2)],
+         lambda c, n, s: ticking(n, s), 22, 2, body=tick)
     # a row per step by the step's number; an If and a Loop within
     then = graph([node("Sin", ["r"], ["b"])], [], [info("b", [3])])
     other = graph([node("Neg", ["r"], ["b"])], [], [info("b", [3])])
