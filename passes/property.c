@@ -86,16 +86,24 @@ bool check_HAS_UPDATES(const PassContext *ctx, FILE *f) {
     return true;
 }
 
+/* In the entry, and in the bodies of the loops that it reaches. */
+static bool has_no_macros(const Graph *g, EntryKind e, Arena *arena, FILE *f) {
+    const bool *reached = graph_reachable(g, arena, e);
+    for (Value v = 1; v < g->n_nodes; v++) {
+        if (!reached[v]) continue;
+        if (op_info[graph_op(g, v)].lower == LOWER_MACRO)
+            return complain(f, "an entry reaches macro", op_info[graph_op(g, v)].name);
+        if (graph_op(g, v) == OP_scan && !has_no_macros(scan_body(g, v)->g, ENTRY_MICRO, arena, f))
+            return false;
+    }
+    return true;
+}
+
 bool check_NO_MACROS(const PassContext *ctx, FILE *f) {
-    const Graph *g = ctx->g;
     ArenaMark mark = arena_mark(ctx->arena);
     bool holds = true;
-    for (int e = 0; e < N_ENTRIES && holds; e++) {
-        const bool *reached = graph_reachable(g, ctx->arena, (EntryKind)e);
-        for (Value v = 1; v < g->n_nodes && holds; v++)
-            if (reached[v] && op_info[graph_op(g, v)].lower == LOWER_MACRO)
-                holds = complain(f, "an entry reaches macro", op_info[graph_op(g, v)].name);
-    }
+    for (int e = 0; e < N_ENTRIES && holds; e++)
+        holds = has_no_macros(ctx->g, (EntryKind)e, ctx->arena, f);
     arena_release(ctx->arena, mark);
     return holds;
 }
