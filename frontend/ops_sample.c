@@ -274,13 +274,15 @@ void import_affine_grid(ImportNode *n) {
     int64_t out[MAX_RANK] = {0}, dims[MAX_RANK] = {size[0]}, points = 1;
     for (uint32_t i = 0; i < rank; i++) points *= out[i] = dims[i + 1] = size[i + 2];
     dims[rank + 1] = rank;
-    Value parts[4];
+    Value parts[4], theta = sample_position(n, n->in[0]);
+    DType d = (DType)node_type(n, theta)->dtype;
     bool align = node_int(n, "align_corners", 0) != 0;
     for (uint32_t i = 0; i < rank; i++)
-        parts[i] = axis_positions(n, (DType)t.dtype, rank, out, rank - 1 - i, align);
+        parts[i] = axis_positions(n, d, rank, out, rank - 1 - i, align);
     out[rank] = 1;
-    parts[rank] = build_splat(n->g, graph_type_of(n->g, (DType)t.dtype, rank + 1, out), 1);
+    parts[rank] = build_splat(n->g, graph_type_of(n->g, d, rank + 1, out), 1);
     Value base = build_reshape(n->g, build_concat(n->g, parts, rank + 1, rank), 3,
                                (int64_t[]){1, points, rank + 1});
-    n->out[0] = build_reshape(n->g, build_dot(n->g, base, n->in[0], false, true), rank + 2, dims);
+    Value grid = build_reshape(n->g, build_dot(n->g, base, theta, false, true), rank + 2, dims);
+    n->out[0] = build_cast(n->g, grid, (DType)t.dtype);
 }
