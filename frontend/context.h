@@ -44,8 +44,9 @@ typedef struct Shown {
     uint32_t initializer;
     Layout layout;
     Mark mark;
+    bool is_restored;        /* the exporter dropped it for being neutral: it is no initializer */
     bool is_split, is_named; /* is_named: file or metadata say that the name is PyTorch's */
-    const uint32_t *readers; /* is_split: pairs (node, input) */
+    const uint32_t *readers; /* is_split, is_restored: pairs (node, input) */
     uint32_t n_readers;
 } Shown;
 typedef struct OtherName {

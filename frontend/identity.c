@@ -90,7 +90,7 @@ const Shown *shown_find(const Import *im, const char *value) {
     return names_get(&im->shown_by_value, graph_str(im->g, value), &at) ? &im->shown[at - 1] : NULL;
 }
 
-static Shown *shown_add(Import *im, Shown s) {
+Shown *shown_add(Import *im, Shown s) {
     if (im->n_shown == im->cap_shown) {
         uint32_t cap = im->cap_shown ? im->cap_shown * 2 : 64;
         im->shown = arena_grow(im->arena, im->shown, im->n_shown * sizeof s, cap * sizeof s);
@@ -502,6 +502,7 @@ void identity_find(Import *im) {
     for (uint32_t i = 0; i < id.graph->n_initializer && id.has_paths; i++)
         if (is_float(&im->sources[i])) paths_judge(&id, i);
     for (uint32_t i = 0; i < id.graph->n_initializer; i++) initializer_show(&id, i);
+    if (id.has_signature) zeros_restore(&id);
     identities_show(&id);
     names_settle(&id);
     if (id.has_signature) names_canonical(&id);

@@ -58,6 +58,7 @@ typedef struct Identity {
     const char **prefix;
     uint32_t n_prefixes, cap_prefixes;
     NameMap outputs; /* of nodes */
+    uint32_t n_zeros; /* sources behind those of the initializers */
 } Identity;
 
 /* identity_fx.c: reads signature and metadata; then what each reader of an unfolded or folded
@@ -65,6 +66,8 @@ typedef struct Identity {
 void fx_read(Identity *);
 Claim fx_claim(Identity *, const Reader *);
 void fx_aliases(Identity *);
+/* The parameter that input `input` of the node would be, where no initializer holds it; NULL. */
+const char *fx_lost(Identity *, Onnx__NodeProto *, uint32_t input);
 /* identity_path.c: the same by module paths. */
 void path_read(Identity *);
 Claim path_claim(Identity *, const Reader *);
@@ -78,6 +81,10 @@ void ties_find(Identity *);
 bool bytes_equal(const TensorSource *, const TensorSource *, bool is_transposed, bool *is_constant);
 bool bytes_constant(const TensorSource *);
 
+/* identity_zeros.c: biases that were dropped for being zeros */
+void zeros_restore(Identity *);
+
+Shown *shown_add(Import *, Shown);
 void identity_alias(Identity *, const char *name, const char *of);
 bool name_is_made(const char *name); /* "onnx::MatMul_12" */
 const char *name_suffix(const char *name);  /* "a.b.weight" -> "weight" */

@@ -250,6 +250,17 @@ Claim fx_claim(Identity *id, const Reader *r) {
     return claim_by_name(&c, own, is_marked, t);
 }
 
+const char *fx_lost(Identity *id, Onnx__NodeProto *node, uint32_t input) {
+    Call c;
+    const Reader r = {.node = node, .input = input};
+    if (!call_parse(id, node_text(id, node, fx_key), &c)) return NULL;
+    const Role *role = role_find(&c, &r);
+    const Target *t = role && role->argument >= 0 && (uint32_t)role->argument < c.n_args
+                          ? c.named[role->argument]
+                          : NULL;
+    return t && !t->is_buffer && !t->is_held ? t->name : NULL;
+}
+
 /* ---------------------------------------------------------------- aliases */
 
 /* "['', 'layer3', 'layer3.0', 'relu_24']": the last but one */

@@ -153,7 +153,7 @@ static void holders_list(Import *im, State *state) {
         if (s->name != state->name && !is_original) continue;
         const char *from = s->is_split ? im->shown[s->initializer].value : NULL;
         n_splits += is_original;
-        is_plain &= !s->is_split && s->value == s->name && s->layout == LAYOUT_KEPT;
+        is_plain &= !s->is_split && !s->is_restored && s->value == s->name && s->layout == LAYOUT_KEPT;
         holders[n++] = (Holder){s->value,
                                 from,
                                 im->sources[s->initializer].type,

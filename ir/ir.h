@@ -166,10 +166,11 @@ typedef struct WeightSource { const char *file; uint64_t offset, bytes; const vo
          * holds [c, r] where the state is [r, c]; data is never transposed */
 /* An initializer of the model's file that holds a parameter in a form of its own: another name, other dims, transposed. */
 typedef struct Holder {
-    const char *initializer, *from;                          /* from: not in the file yet, to be made like this one; else NULL */
+    const char *initializer, *from;                          /* from: not in the file yet, to be made like this one. NULL with
+                                                              * readers: to be made anew */
     Type type;                                               /* the initializer's */
     bool is_transposed, is_original;                         /* is_original, with `from`: the file's elements, whatever was trained */
-    const uint32_t *readers; uint32_t n_readers;             /* with `from`: pairs (node, input) of the graph that read it */
+    const uint32_t *readers; uint32_t n_readers;             /* what is not in the file: pairs (node, input) of the graph that read it */
 } Holder;
 typedef struct State {
     const char *name;

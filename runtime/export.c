@@ -32,11 +32,20 @@ static const void *fetch_weight(void *user, const char *name, uint64_t bytes) {
     return e->turned;
 }
 
-static size_t splits_of(const trainc_program *p, onnx_split *splits) {
+/* What stands in the file only as another, or not at all. */
+static size_t splits_of(const trainc_step *s, onnx_split *splits) {
+    const trainc_program *p = s->program;
     size_t n = 0;
     for (uint32_t i = 0; i < p->n_holders; i++) {
         const trainc_holder *h = &p->holders[i];
-        if (h->from) splits[n++] = (onnx_split){h->initializer, h->from, h->readers, h->n_readers};
+        const trainc_symbol *y = h->param ? step_symbol(s, h->param, TRAINC_SYM_PARAM) : NULL;
+        if (!h->n_readers || (!h->from && !y)) continue;
+        splits[n++] = (onnx_split){.name = h->initializer,
+                                   .from = h->from,
+                                   .readers = h->readers,
+                                   .n_readers = h->n_readers,
+                                   .dtype = y ? state_weights(s, y)->dtype : 0,
+                                   .n = (uint64_t)h->dims[0]};
     }
     return n;
 }
@@ -53,7 +62,7 @@ trainc_status model_export(trainc_step *s, const char *path) {
     if (!e.bytes || !e.turned || !splits)
         status = STEP_FAIL(s, TRAINC_NO_MEMORY, "no memory to export");
     else
-        status = onnx_wire_export(p->model, path, fetch_weight, &e, splits, splits_of(p, splits),
+        status = onnx_wire_export(p->model, path, fetch_weight, &e, splits, splits_of(s, splits),
                                   &error);
     if (status != TRAINC_OK && error) STEP_FAIL(s, status, "%s", error);
     free(error);

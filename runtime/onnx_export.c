@@ -178,7 +178,7 @@ static trainc_status changes_add(Export *e, Span s) {
     size_t at = e->n;
     trainc_status status = change_add(e, s, NULL);
     for (size_t i = 0; i < e->n_splits && status == TRAINC_OK; i++)
-        if (strcmp(e->splits[i].from, e->changes[at].tensor.name) == 0)
+        if (e->splits[i].from && strcmp(e->splits[i].from, e->changes[at].tensor.name) == 0)
             status = change_add(e, s, &e->splits[i]);
     return status;
 }
@@ -236,7 +236,8 @@ static uint64_t node_size(const Export *e, Span s, uint32_t node) {
         const char *name = is_input(&f) ? new_input(e, node, input++) : NULL;
         n += name ? string_size(name) : (uint64_t)(f.tail - f.head);
     }
-    return n;
+    const char *more = new_input(e, node, input);
+    return more ? n + string_size(more) : n;
 }
 
 static void put_node(Export *e, Span s, uint32_t node) {
@@ -250,6 +251,30 @@ static void put_node(Export *e, Span s, uint32_t node) {
         else
             put(e, f.head, (size_t)(f.tail - f.head));
     }
+    const char *more = new_input(e, node, input);
+    if (more) put_string(e, NODE_INPUT, more);
+}
+
+/* ---------------------------------------------------------------- vectors that are new */
+
+static uint64_t vector_size(const onnx_split *v) {
+    uint64_t bytes = v->n * wire_bytes(v->dtype);
+    return 1 + varint_size(v->n) + 1 + varint_size((uint64_t)wire_code(v->dtype)) +
+           string_size(v->name) + 1 + varint_size(bytes) + bytes;
+}
+
+static void put_vector(Export *e, const onnx_split *v) {
+    uint64_t bytes = v->n * wire_bytes(v->dtype);
+    const void *elements = e->fetch(e->user, v->name, bytes);
+    put_head(e, GRAPH_INITIALIZER, vector_size(v));
+    put_varint(e, TENSOR_DIMS << 3);
+    put_varint(e, v->n);
+    put_varint(e, TENSOR_TYPE << 3);
+    put_varint(e, (uint64_t)wire_code(v->dtype));
+    put_string(e, TENSOR_NAME, v->name);
+    put_head(e, TENSOR_RAW, bytes);
+    if (elements) put(e, elements, bytes);
+    e->is_broken |= !elements;
 }
 
 static bool is_node(const Export *e, const Field *f) {
@@ -275,6 +300,8 @@ static uint64_t graph_size(const Export *e, Span s, size_t next) {
         else
             n += (uint64_t)(f.tail - f.head);
     }
+    for (size_t i = 0; i < e->n_splits; i++)
+        if (!e->splits[i].from) n += message_size(vector_size(&e->splits[i]));
     return n;
 }
 
@@ -298,6 +325,8 @@ static void put_graph(Export *e, Span s) {
         else
             put(e, f.head, (size_t)(f.tail - f.head));
     }
+    for (size_t i = 0; i < e->n_splits; i++)
+        if (!e->splits[i].from) put_vector(e, &e->splits[i]);
 }
 
 static trainc_status export_plan(Export *e) {

@@ -64,5 +64,7 @@ bool field_next(Span *, Field *);
 /* A TensorProto: what, and where its elements lie. Owner of the strings and of tensor.data: caller, also after an error. */
 trainc_status wire_tensor(const Reader *, Span, Proto *);
 trainc_status wire_damaged(const Reader *, Span);
-unsigned wire_bits(int dtype); /* of an element in a file */
+unsigned wire_bits(int dtype); /* of an element that shares its byte with others; else 8 */
+size_t wire_bytes(int dtype);  /* of an element of a plain type */
+int wire_code(int dtype);      /* ONNX's number of a trainc_dtype; 0 where it has none */
 #endif

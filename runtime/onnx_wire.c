@@ -46,6 +46,14 @@ static const int dtype_of_onnx[] = {0,
 
 /* Elements of such a type lie packed in files, the first in the low bits; here each takes a byte.
  * 8: not packed. */
+size_t wire_bytes(int dtype) { return dtype_bytes[dtype]; }
+
+int wire_code(int dtype) {
+    for (size_t i = 1; i < sizeof dtype_of_onnx / sizeof *dtype_of_onnx; i++)
+        if (dtype_of_onnx[i] == dtype) return (int)i;
+    return 0;
+}
+
 unsigned wire_bits(int dtype) {
     if (dtype == TRAINC_I4 || dtype == TRAINC_U4 || dtype == TRAINC_F4E2M1) return 4;
     return dtype == TRAINC_I2 || dtype == TRAINC_U2 ? 2 : 8;

@@ -31,8 +31,9 @@ void onnx_wire_free(onnx_tensors *);
  *   that the initializer's dtype and dims need; it may be asked twice, and what it returns is read before it is called again.
  *   errors  TRAINC_BAD_MODEL, TRAINC_BAD_DATA (cannot write); then `out` is not touched */
 typedef const void *onnx_fetch(void *user, const char *name, uint64_t bytes);
-/* A new initializer `name`, made like `from` and written behind it, which the inputs in `readers` read: pairs (node, input). */
-typedef struct onnx_split { const char *name, *from; const uint32_t *readers; uint32_t n_readers; } onnx_split;
+/* A new initializer `name`, made like `from` and written behind it, which the inputs in `readers` read: pairs (node, input), an input
+ * that the node has or the next. from NULL: a vector of `n` elements of trainc_dtype `dtype`. */
+typedef struct onnx_split { const char *name, *from; const uint32_t *readers; uint32_t n_readers; int dtype; uint64_t n; } onnx_split;
 trainc_status onnx_wire_export(const char *path, const char *out, onnx_fetch *fetch, void *user, const onnx_split *, size_t n_splits,
                                char **error);
 #endif

@@ -66,7 +66,8 @@ typedef struct trainc_plan {          /* per target kind: "cpu" or "hip" */
 
 /* Names. An alias is another name of a parameter in PyTorch's state_dict (tied matrices). A holder is an initializer of the model's
  * file that holds a parameter under another name or in another form; with `from` it is none yet: an export makes it like `from` and
- * has the nodes of `readers`, pairs (node, input) of the graph, read it (`param` NULL: with the elements of `from` as they were). A parameter without a row is the initializer of its name. */
+ * has the nodes of `readers`, pairs (node, input) of the graph, read it (`param` NULL: with the elements of `from` as they were). Readers without `from`: an initializer made
+ * anew, a bias that the exporter dropped for being zeros. A parameter without a row is the initializer of its name. */
 typedef struct trainc_alias { const char *name, *param; } trainc_alias;
 typedef struct trainc_holder {
     const char *initializer, *from, *param;

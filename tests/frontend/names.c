@@ -188,3 +188,14 @@ Test(names, a_softmax_of_half_precision_is_computed_in_fp32) {
     cr_assert_eq(output_type(&m, ENTRY_MICRO, "y")->dtype, DT_BF16);
     model_free(&m);
 }
+
+Test(names, biases_of_zeros_that_dynamo_dropped_are_parameters_again) {
+    Model m = import_good(
+        (ImportOptions){.path = NAMES("steps/copied/model_dynamo"), DIMS({"batch", 4})});
+    says(&m, N_ZEROS, "encoder.layers.1.self_attn.out_proj.bias");
+    has_shape(&m, "encoder.layers.0.self_attn.out_proj.bias", 8, 0);
+    const float *zeros = find(&m, "encoder.layers.0.self_attn.out_proj.bias")->source.data;
+    for (int i = 0; i < 8; i++) cr_assert_eq(zeros[i], 0);
+    cr_assert(is_silent(&m, N_LOST));
+    model_free(&m);
+}
