@@ -187,10 +187,12 @@ static Value probabilities(Parts *a) {
     AttrField axes = attr_ints(A_AXES, (const int64_t[]){3}, 1);
     Value s =
         ungrouped(a, build_dot(g, grouped(a, a->x[ATTENTION_Q]), a->x[ATTENTION_K], false, true));
-    s = times(g, build_cast(g, s, wide((DType)a->q.dtype)), a->f.scale);
+    s = build_cast(g, s, wide((DType)a->q.dtype));
     if (a->f.softcap > 0) {
-        a->capped = build_unary(g, OP_tanh, times(g, s, 1 / a->f.softcap));
+        a->capped = build_unary(g, OP_tanh, times(g, s, a->f.scale / a->f.softcap));
         s = times(g, a->capped, a->f.softcap);
+    } else {
+        s = times(g, s, a->f.scale);
     }
     s = masked_scores(a, s);
     Value p = macro_expand(g, graph_emit(g, OP_softmax, &s, 1, graph_attr(g, &axes, 1), 0));
