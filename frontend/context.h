@@ -56,6 +56,7 @@ typedef struct OtherName {
 typedef struct Sequence {
     const Value *items;
     uint32_t n;
+    Value stack; /* [n, ..], of which the items are the rows; 0 where there is none */
 } Sequence;
 
 struct Import {
@@ -134,6 +135,10 @@ bool fold_is_constant(Import *, Value); /* do its leaves hold constants only? */
 Value fold_value(Import *,
                  Value); /* the constant it equals, where it is one and small; else itself */
 bool fold_tensor(Import *, Value, Tensor *);
+
+/* ops_sequence.c: a sequence of these; the given one and the rows of a stack behind it. */
+Value sequence_new(ImportNode *, const Value *items, uint32_t n);
+Value sequence_append(ImportNode *, Value sequence, Value stack);
 
 /* import.c */
 void import_nodes(Import *, Onnx__NodeProto *const *, size_t n); /* into the current scope */

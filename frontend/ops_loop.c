@@ -212,41 +212,41 @@ static bool mark_below(const Graph *g, bool *marks, Value v) {
 }
 
 /* The carried values that the condition and each other need. */
-static bool find_control(Loop *l, const Value *holes, const Value *out, Control *c) {
+static bool find_control(Loop *l, const Value *holes, const Value *next, Control *c) {
     const Graph *g = l->n->g;
     bool *marks = arena_alloc(l->n->arena, g->n_nodes),
          *is_in = arena_alloc(l->n->arena, l->n_carried + 1u);
-    bool ok = mark_below(g, marks, out[0]);
+    bool ok = mark_below(g, marks, next[0]);
     for (bool grows = true; grows && ok;) {
         grows = false;
         for (uint32_t i = 0; i < l->n_carried && ok; i++) {
-            if (is_in[i] || !marks[holes[2 + i]]) continue;
+            if (is_in[i] || !marks[holes[i]]) continue;
             is_in[i] = grows = true;
-            ok = mark_below(g, marks, out[1 + i]);
+            ok = mark_below(g, marks, next[1 + i]);
         }
     }
     for (uint32_t i = 0; i < l->n_carried && ok; i++) {
         if (!is_in[i]) continue;
         c->first[c->n] = l->first[i];
-        c->carry[c->n] = holes[2 + i];
-        c->next[c->n++] = out[1 + i];
+        c->carry[c->n] = holes[i];
+        c->next[c->n++] = next[1 + i];
     }
     return ok;
 }
 
 /* How many steps the condition lets run, found by running what it is made from alone. */
-static bool count_steps(Loop *l, const Value *holes, const Value *out) {
+static bool count_steps(Loop *l, Value t, const Value *holes, const Value *next) {
     ImportNode *n = l->n;
     Graph *g = n->g;
     Control c = {.n = 0};
-    Value finals[MAX_LOOP_VALUES], stack, go = out[0];
-    if (!find_control(l, holes, out, &c)) return false;
+    Value finals[MAX_LOOP_VALUES], stack, go = next[0];
+    if (!find_control(l, holes, next, &c)) return false;
     ScanSpec spec = {.name = "count",
                      .n_carries = c.n,
                      .first = c.first,
                      .carry = c.carry,
                      .next = c.next,
-                     .t = holes[0],
+                     .t = t,
                      .n_ys = 1,
                      .ys = &go,
                      .trips = INT32_MAX};
@@ -263,26 +263,113 @@ static bool count_steps(Loop *l, const Value *holes, const Value *out) {
     return true;
 }
 
+/* ---- sequences that grow by one tensor a step ---- */
+
+static uint32_t uses_of(Onnx__NodeProto *const *nodes, size_t n, const char *name) {
+    uint32_t uses = 0;
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < nodes[i]->n_input; k++) uses += !strcmp(nodes[i]->input[k], name);
+        for (size_t k = 0; k < nodes[i]->n_attribute; k++) {
+            const Onnx__GraphProto *inner = nodes[i]->attribute[k]->g;
+            if (!inner) continue;
+            uses += uses_of(inner->node, inner->n_node, name);
+            for (size_t o = 0; o < inner->n_output; o++)
+                uses += !strcmp(inner->output[o]->name, name);
+        }
+    }
+    return uses;
+}
+
+/* Does a step do nothing with its carried value i but append one tensor to it? */
+static bool only_appends(const Loop *l, uint32_t i) {
+    const Onnx__GraphProto *body = l->body;
+    if (body->n_input < i + 3u) return false;
+    const char *in = body->input[2 + i]->name, *out = body->output[1 + i]->name;
+    if (uses_of(body->node, body->n_node, in) != 1 || uses_of(body->node, body->n_node, out))
+        return false;
+    for (size_t k = 0; k < body->n_node; k++) {
+        const Onnx__NodeProto *p = body->node[k];
+        if (!strcmp(p->op_type, "SequenceInsert") && p->n_input == 2 && p->n_output == 1 &&
+            !strcmp(p->input[0], in) && !strcmp(p->output[0], out))
+            return true;
+    }
+    return false;
+}
+
+typedef struct Step { /* one step over holes: sequences stand among the stacked outputs */
+    Loop loop;
+    Value in[MAX_LOOP_VALUES + 2], out[MAX_LOOP_VALUES + 1];
+    Value first[MAX_LOOP_VALUES], carry[MAX_LOOP_VALUES], next[MAX_LOOP_VALUES + 1];
+    uint32_t n_sequences;
+} Step;
+
+static bool begin_step(const Loop *l, Step *s) {
+    Graph *g = l->n->g;
+    s->loop = *l;
+    s->loop.first = s->first;
+    s->loop.n_carried = 0;
+    s->in[0] = scan_hole(g, graph_type_of(g, DT_I64, 0, NULL));
+    s->in[1] = bool_const(l->n, true);
+    for (uint32_t i = 0; i < l->n_carried; i++) {
+        Value v = l->first[i];
+        if (!v || (v & SEQUENCE_BIT && !only_appends(l, i))) return false;
+        s->in[2 + i] =
+            v & SEQUENCE_BIT ? sequence_new(l->n, NULL, 0) : scan_hole(g, graph_node(g, v)->type);
+        s->n_sequences += (v & SEQUENCE_BIT) != 0;
+        if (v & SEQUENCE_BIT) continue;
+        s->first[s->loop.n_carried] = v;
+        s->carry[s->loop.n_carried++] = s->in[2 + i];
+    }
+    s->loop.n_stacked += s->n_sequences;
+    return true;
+}
+
+/* What the step makes, in the order of the loop: carried, appended, stacked. */
+static bool end_step(const Loop *l, Step *s) {
+    uint32_t carried = 0, n = s->loop.n_carried;
+    s->next[0] = s->out[0];
+    for (uint32_t i = 0; i < l->n_carried; i++) {
+        Value v = s->out[1 + i];
+        bool is_sequence = (v & SEQUENCE_BIT) != 0;
+        if (is_sequence != ((l->first[i] & SEQUENCE_BIT) != 0)) return false;
+        if (is_sequence && l->n->im->sequences[v & ~SEQUENCE_BIT].n != 1) return false;
+        if (is_sequence) v = l->n->im->sequences[v & ~SEQUENCE_BIT].items[0];
+        s->next[1 + (is_sequence ? n++ : carried++)] = v;
+    }
+    for (uint32_t i = 0; i < l->n_stacked; i++) s->next[1 + n + i] = s->out[1 + l->n_carried + i];
+    return keeps_types(&s->loop, s->next + 1);
+}
+
+static void take_results(Loop *l, const Step *s) {
+    uint32_t carried = 0, appended = 0;
+    l->trips = s->loop.trips;
+    for (uint32_t i = 0; i < l->n_carried; i++)
+        l->finals[i] = l->first[i] & SEQUENCE_BIT
+                           ? sequence_append(l->n, l->first[i], s->loop.stacks[appended++])
+                           : s->loop.finals[carried++];
+    memcpy(l->stacks, s->loop.stacks + appended, l->n_stacked * sizeof *l->stacks);
+}
+
 static bool try_as_loop(Loop *l) {
     ImportNode *n = l->n;
     Graph *g = n->g;
     Scope inner;
-    Value holes[MAX_LOOP_VALUES + 2], out[MAX_LOOP_VALUES + 1] = {0};
-    for (uint32_t i = 0; i < l->n_carried; i++)
-        if (!l->first[i] || l->first[i] & SEQUENCE_BIT) return false;
+    Step *s = arena_alloc(n->arena, sizeof *s);
     Attempt before = attempt_begin(g);
+    if (!begin_step(l, s)) return false;
     subgraph_open(n, l->body, &inner);
-    holes[0] = scan_hole(g, graph_type_of(g, DT_I64, 0, NULL));
-    holes[1] = bool_const(n, true);
-    for (uint32_t i = 0; i < l->n_carried; i++)
-        holes[2 + i] = scan_hole(g, graph_node(g, l->first[i])->type);
-    bool ok = define_inputs(l, &inner, holes, l->n_carried + 2);
-    if (ok) subgraph_import(n, &inner, l->body, "", l->n_carried + l->n_stacked + 1, out);
-    ok = ok && !attempt_failed(g, &before) && !adds_roots(g, &before) && out[0] &&
-         !(out[0] & SEQUENCE_BIT) && keeps_types(l, out + 1) &&
-         (is_true(n, out[0]) || count_steps(l, holes, out)) && l->trips < INT32_MAX &&
-         build_loop(l, prefix_of(l, ""), holes + 2, holes[0], NULL, NULL, 0, false, out + 1);
-    if (!ok) attempt_undo(g, &before);
+    bool ok = define_inputs(l, &inner, s->in, l->n_carried + 2);
+    if (ok) subgraph_import(n, &inner, l->body, "", l->n_carried + l->n_stacked + 1, s->out);
+    ok = ok && !attempt_failed(g, &before) && !adds_roots(g, &before) && s->out[0] &&
+         !(s->out[0] & SEQUENCE_BIT) && end_step(l, s) &&
+         (is_true(n, s->out[0]) || count_steps(&s->loop, s->in[0], s->carry, s->next)) &&
+         s->loop.trips < INT32_MAX &&
+         build_loop(&s->loop, prefix_of(l, ""), s->carry, s->in[0], NULL, NULL, 0, false,
+                    s->next + 1);
+    if (ok)
+        take_results(l, s);
+    else
+        attempt_undo(g, &before);
     return ok;
 }
 

@@ -4,13 +4,32 @@
  * that import.c's values refer to; no node of the IR holds one. An optional that holds something is
  * that value; an empty one is a sequence of no length at all. */
 #include "context.h"
+#include <string.h>
 
-static Value sequence_new(ImportNode *n, const Value *items, uint32_t count) {
+Value sequence_new(ImportNode *n, const Value *items, uint32_t count) {
     Import *im = n->im;
     im->sequences = arena_grow(im->arena, im->sequences, im->n_sequences * sizeof *im->sequences,
                                (im->n_sequences + 1) * sizeof *im->sequences);
-    im->sequences[im->n_sequences] = (Sequence){items, count};
+    im->sequences[im->n_sequences] = (Sequence){items, count, 0};
     return SEQUENCE_BIT | im->n_sequences++;
+}
+
+Value sequence_append(ImportNode *n, Value sequence, Value stack) {
+    Import *im = n->im;
+    const Sequence before = im->sequences[sequence & ~SEQUENCE_BIT];
+    Type t = *node_type(n, stack);
+    uint32_t rows = (uint32_t)t.dims[0];
+    Value *items = arena_alloc(n->arena, (before.n + rows + 1u) * sizeof *items);
+    for (uint32_t i = 0; i < before.n; i++) items[i] = before.items[i];
+    t.dims[0] = 1;
+    for (uint32_t i = 0; i < rows; i++) {
+        int64_t start[MAX_RANK] = {i};
+        items[before.n + i] = build_reshape(n->g, build_slice(n->g, stack, start, t.dims, NULL),
+                                            t.rank - 1u, t.dims + 1);
+    }
+    Value v = sequence_new(n, items, before.n + rows);
+    if (!before.n) im->sequences[v & ~SEQUENCE_BIT].stack = stack;
+    return v;
 }
 
 static const Sequence *sequence_at(ImportNode *n, uint32_t input) {
@@ -127,6 +146,22 @@ void import_sequence_length(ImportNode *n) {
     if (s) n->out[0] = build_const(n->g, graph_type_of(n->g, DT_I64, 0, NULL), &length);
 }
 
+/* Rows of a stack put together again: its first axis moves, or is merged with `axis`. */
+static Value concat_rows(ImportNode *n, Value stack, int64_t axis, bool is_stack) {
+    Type t = *node_type(n, stack);
+    int64_t perm[MAX_RANK], k = 0;
+    for (int64_t i = 1; i <= t.rank; i++) {
+        if (i - 1 == axis) perm[k++] = 0;
+        if (i < t.rank) perm[k++] = i;
+    }
+    Value y = build_transpose(n->g, stack, perm);
+    if (is_stack) return y;
+    t = *node_type(n, y);
+    t.dims[axis] *= t.dims[axis + 1];
+    memmove(t.dims + axis + 1, t.dims + axis + 2, (size_t)(t.rank - axis - 2) * sizeof *t.dims);
+    return build_reshape(n->g, y, t.rank - 1u, t.dims);
+}
+
 void import_concat_from_sequence(ImportNode *n) {
     const Sequence *s = sequence_at(n, 0);
     bool is_stack = node_int(n, "new_axis", 0) != 0;
@@ -136,6 +171,10 @@ void import_concat_from_sequence(ImportNode *n) {
     if (t.rank + is_stack > MAX_RANK ||
         !node_axis(n, node_int(n, "axis", 0), t.rank + (uint32_t)is_stack, &axis))
         return;
+    if (s->stack) {
+        n->out[0] = concat_rows(n, s->stack, axis, is_stack);
+        return;
+    }
     Value *items = arena_alloc(n->arena, s->n * sizeof *items);
     for (uint32_t i = 0; i < s->n; i++) {
         t = *node_type(n, s->items[i]);

@@ -264,6 +264,22 @@ def recurrent():
          [info("x", ["batch", "sequence", 3])], [info("y", ["batch", 5])],
          [weights("w", 2, 16, 3), weights("r", 2, 16, 4), weights("b", 2, 32), weights("w2", 1, 15, 8), weights("r2", 1, 15, 5),
           raw("flat", np.array([0, 0, 8])), raw("zero", np.array([0]))])
+    rows = np.arange(1, 6, dtype=np.float32)[:, None] + np.array([1, 2], np.float32)   # what five steps append
+    append = helper.make_graph([node("Identity", ["go"], ["go2"]), node("Constant", [], ["c"], value=raw("c", np.float32(1))), node("Add", ["s", "c"], ["s2"]),
+                                node("SequenceInsert", ["q", "s2"], ["q2"])], "body",
+                               [info("i", [], INT64), info("go", [], BOOL), info("s", [2]), helper.make_tensor_sequence_value_info("q", FLOAT, None)],
+                               [info("go2", [], BOOL), info("s2", [2]), helper.make_tensor_sequence_value_info("q2", FLOAT, None)])
+    wants = {"stacked": rows, "across": rows.T, "joined": rows.reshape(-1), "third": rows[3], "length": np.array(5)}
+    save("recurrent_sequence",
+         [node("ReduceMean", ["one"], ["m"], keepdims=0), node("Constant", [], ["start"], value=raw("start", np.array([1, 2], np.float32))),
+          node("Mul", ["start", "m"], ["s"]), node("SequenceEmpty", [], ["q"]), node("Constant", [], ["five"], value=raw("five", np.int64(5))),
+          node("Loop", ["five", "", "s", "q"], ["last", "all"], body=append), node("ConcatFromSequence", ["all"], ["stacked"], axis=0, new_axis=1),
+          node("ConcatFromSequence", ["all"], ["across"], axis=-1, new_axis=1), node("ConcatFromSequence", ["all"], ["joined"], axis=0),
+          node("Constant", [], ["three"], value=raw("three", np.int64(3))), node("SequenceAt", ["all", "three"], ["third"]),
+          node("SequenceLength", ["all"], ["length"])] +
+         [node("Constant", [], [n + ".want"], value=raw(n, w)) for n, w in wants.items()],
+         [info("one", ["batch"])],
+         [info(n + end, w.shape, INT64 if n == "length" else FLOAT) for n, w in wants.items() for end in ("", ".want")])
     step = [info("s", [2, 3]), info("u", [2, 3])]
     body = helper.make_graph([node("Dropout", ["s", "half", "on"], ["d"]), node("Mul", ["d", "w"], ["dw"]), node("Add", ["dw", "u"], ["s2"])], "body", step,
                              [info("s2", [2, 3])])

@@ -75,6 +75,16 @@ Test(recurrent, both_walks_share_one_loop) {
     model_free(&m);
 }
 
+Test(recurrent, a_list_that_grows_by_one_is_a_stack) {
+    Arena *arena = arena_new();
+    Model m = import_good((ImportOptions){.path = MODEL("recurrent_sequence"), DIMS({"batch", 1})});
+    Known k = {m.graph, arena};
+    cr_expect_eq(known_results(&k, 1e-12), 5);
+    cr_expect_eq(n_loops(m.graph, ENTRY_EVAL, arena), 1);
+    model_free(&m);
+    arena_free(arena);
+}
+
 /* Random numbers of a body differ from step to step, and backward sees those of forward. */
 Test(recurrent, dropout_in_a_body_is_drawn_for_all_steps) {
     Model m = import_good((ImportOptions){.path = MODEL("recurrent_dropout"), DIMS({"batch", 2})});

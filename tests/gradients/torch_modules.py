@@ -101,6 +101,22 @@ class Scripted(nn.Module):
         return (h * h * h).sum()
 
 
+class Appended(Scripted):
+    """The same with a list, which is a sequence in ONNX."""
+    def __init__(self, axis: int, joins: bool):
+        super().__init__()
+        self.axis, self.joins = axis, joins
+
+    def forward(self, x):
+        h = self.h
+        ys = [h] if self.joins else []
+        for i in range(x.size(0)):
+            h = torch.tanh(torch.matmul(x[i], self.w) + torch.matmul(h, self.u))
+            ys.append(h)
+        y = torch.cat(ys, self.axis) if self.joins else torch.stack(ys, self.axis)
+        return (torch.sin(y * 3) * y.transpose(0, -1).reshape(y.shape)).sum()
+
+
 def add_cases():
     for name, make in (("lstm", nn.LSTM), ("gru", nn.GRU), ("rnn", nn.RNN)):
         CASES[f"{name}"] = lambda m=make: (Plain(m(4, 5)), (torch.randn(5, 2, 3),))
@@ -115,6 +131,10 @@ def add_cases():
     CASES["rnn_relu"] = lambda: (Plain(nn.RNN(4, 5, nonlinearity="relu", num_layers=2)), (torch.randn(5, 2, 3),))
     for name, make in (("lstm", nn.LSTMCell), ("gru", nn.GRUCell), ("rnn", nn.RNNCell)):
         CASES[f"{name}_cells"] = lambda m=make: (Cells(m(4, 5)), (torch.randn(5, 2, 3),))
+    for axis in (0, 1, 2):
+        CASES[f"appended_{axis}"] = lambda a=axis: (torch.jit.script(Appended(a, False)), (torch.randn(6, 2, 3),))
+    for axis in (0, 1):
+        CASES[f"joined_{axis}"] = lambda a=axis: (torch.jit.script(Appended(a, True)), (torch.randn(6, 2, 3),))
     CASES["scripted"] = lambda: (torch.jit.script(Scripted()), (torch.randn(6, 2, 3),))
 
 
