@@ -211,7 +211,7 @@ Graph *fuzz_graph(uint64_t seed) {
     }
     for (int64_t i = 0; i < n; i++) {
         gen_grow(&f);
-        if (seed % 4 == 3 && i % 4 == 2)
+        if (seed % 5 == 3 && i % 4 == 2)
             gen_scan(&f); /* other seeds are what they were before there were loops */
     }
     add_outputs(&f, ENTRY_EVAL);
