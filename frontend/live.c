@@ -32,10 +32,19 @@ static bool has_output(const Import *im, const char *name) {
     return false;
 }
 
-/* The tensor that the loss is taken of, or NULL where the option does not say it. */
+static bool has_tensor(const Import *im, const char *name) {
+    const Onnx__GraphProto *graph = im->file->proto->graph;
+    for (size_t i = 0; i < graph->n_node; i++)
+        for (size_t k = 0; k < graph->node[i]->n_output; k++)
+            if (!strcmp(graph->node[i]->output[k], name)) return true;
+    return has_output(im, name);
+}
+
+/* The tensor that the loss is taken of, or NULL where the option does not say it, or says it wrong.
+ */
 static const char *loss_tensor(const Import *im) {
     const char *loss = im->options->loss, *colon = loss ? strchr(loss, ':') : NULL;
-    if (colon) return colon + 1;
+    if (colon) return has_tensor(im, colon + 1) ? colon + 1 : NULL;
     return loss && strcmp(loss, "output") && has_output(im, "logits") ? "logits" : NULL;
 }
 
@@ -53,11 +62,20 @@ static bool is_declared_wide(const Onnx__ValueInfoProto *output) {
     return false;
 }
 
+/* May the model's own scalar be among the outputs? */
+static bool has_narrow_output(const Import *im) {
+    const Onnx__GraphProto *graph = im->file->proto->graph;
+    for (size_t i = 0; i < graph->n_output; i++)
+        if (!is_declared_wide(graph->output[i])) return true;
+    return false;
+}
+
 bool output_is_needed(const Import *im, size_t i) {
     const Onnx__ValueInfoProto *output = im->file->proto->graph->output[i];
     const char *loss = im->options->loss, *tensor = loss_tensor(im);
     if (tensor) return !strcmp(output->name, tensor);
-    return !loss || strcmp(loss, "output") || !is_declared_wide(output);
+    bool is_own = loss && !strcmp(loss, "output") && has_narrow_output(im);
+    return !is_own || !is_declared_wide(output);
 }
 
 bool *live_nodes(Import *im) {

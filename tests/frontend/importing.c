@@ -201,7 +201,9 @@ Test(walk, an_obstacle_beside_the_loss_is_none) {
     expect_left_out(MODEL("beside_logits"), "cross_entropy", true);
     expect_left_out(MODEL("beside_logits"), "mse:h", true);
     expect_left_out(MODEL("beside_logits"), "mse:boxes", false);
+    expect_left_out(MODEL("beside_logits"), "mse:misspelt", false);
     expect_left_out(MODEL("beside_logits"), NULL, false);
+    expect_left_out(MODEL("beside_logits"), "output", false); /* neither is it */
     expect_left_out(MODEL("beside_scalar"), "output", true);
     expect_left_out(MODEL("beside_scalar"), "mse", false);
 }
