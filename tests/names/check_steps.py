@@ -4,7 +4,8 @@
     check_steps.py TRAINC WORK [NAME ...]         standard library only
 
 The checkpoint must hold the state_dict's parameters, tied ones once, and nothing else; what dynamo dropped must be said.
-The exported model, compiled and trained one more step, must end where two steps of the first end."""
+The exported model, compiled and trained one more step, must end where two steps of the first end; so must a run that
+starts from the checkpoint with tied parameters under their other names."""
 import json
 import math
 import shutil
@@ -37,6 +38,16 @@ def tensors(path):
             data = raw[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]]
             out[name] = (t["shape"], struct.unpack(f"<{len(data) // 4}f", data))
     return out
+
+
+def write_tensors(path, named):
+    header, data = {}, b""
+    for name, (shape, values) in named.items():
+        raw = struct.pack(f"<{len(values)}f", *values)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
 def distance(a, b):
@@ -78,8 +89,13 @@ def check(program, folder, exporter, work):
     again = compiled(program, work / f"{name}.onnx", work / f"{name}_again")
     if "N_SPLIT" in again:
         raise Failed(f"the exported model is merged still:\n{again}")
-    if run(program, work / f"{name}_again", folder, 1, work / f"{name}_more") != run(program, work / name, folder, 2, work / f"{name}_twice"):
+    twice = run(program, work / name, folder, 2, work / f"{name}_twice")
+    if run(program, work / f"{name}_again", folder, 1, work / f"{name}_more") != twice:
         raise Failed("the exported model goes on otherwise")
+    other = {n: tied[-1] for tied in names["tied"] for n in tied}
+    write_tensors(work / f"{name}.safetensors", {other.get(n, n): t for n, t in once.items()})
+    if run(program, work / name, folder, 1, work / f"{name}_init", "--init", work / f"{name}.safetensors") != twice:
+        raise Failed("a run from the checkpoint's weights goes on otherwise")
 
 
 if __name__ == "__main__":
