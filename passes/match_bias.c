@@ -24,6 +24,41 @@ static bool push_bias(Graph *g, Value x, double times, ScoreTerm *terms, uint32_
     return push(terms, n, (ScoreTerm){.kind = SCORE_ADDED, .value = x});
 }
 
+/* "value + x is 0" asked of a value that is 0 there or hides anyway: x is 0. Else cond as it is. */
+static Value asked_of_rest(Graph *g, Value cond, Value value, const ScoreDims *d) {
+    double zero;
+    if (graph_op(g, cond) == OP_expand) cond = graph_operand(g, cond, 0);
+    if (graph_op(g, cond) != OP_eq) return cond;
+    Value sum = graph_operand(g, cond, 0), like = mask_compact(g, value, d);
+    if (!const_splat(g, graph_operand(g, cond, 1), &zero) || zero != 0) return cond;
+    if (graph_op(g, sum) == OP_expand) sum = graph_operand(g, sum, 0);
+    if (graph_op(g, sum) != OP_add || !like) return cond;
+    for (uint32_t k = 0; k < 2; k++) {
+        Value x = mask_compact(g, graph_operand(g, sum, k), d),
+              rest = mask_compact(g, graph_operand(g, sum, 1 - k), d);
+        if (x != like || !rest) continue;
+        return build_binary(g, OP_eq, rest, number(g, rest, 0));
+    }
+    return cond;
+}
+
+/* Is the value that a mask replaces itself 0 or the same number, by another mask? Both are one
+ * then. Where the first asks whether the sum of the value and x is 0, it asks that of x: where the
+ * value is not 0 it is the number already. */
+static bool same_mask(Graph *g, Value cond, bool negate, Value value, double times,
+                      const ScoreDims *d, ScoreTerm *t) {
+    ScoreTerm inner[MAX_SCORE_TERMS];
+    uint32_t n = 0;
+    if (!bias_terms(g, value, times, d, inner, &n) || n != 1 || inner[0].kind != SCORE_HIDDEN ||
+        inner[0].fill != t->fill)
+        return false;
+    Mask rest = mask_of(g, asked_of_rest(g, cond, value, d), negate, d);
+    t->kind = SCORE_HIDDEN;
+    t->mask = inner[0].mask;
+    mask_and(g, &t->mask, &rest);
+    return true;
+}
+
 /* c ? a : b, one of them a number. false where it is a bias like any other. */
 static bool choice(Graph *g, Value x, double times, const ScoreDims *d, ScoreTerm *t) {
     Value cond = graph_operand(g, x, 0), a = graph_operand(g, x, 1), b = graph_operand(g, x, 2);
@@ -42,10 +77,9 @@ static bool choice(Graph *g, Value x, double times, const ScoreDims *d, ScoreTer
     *t = (ScoreTerm){.kind = is_zero ? SCORE_HIDDEN : SCORE_REPLACED,
                      .mask = mask_of(g, cond, hides_yes, d),
                      .fill = times * (hides_no ? no : yes)};
-    if (!is_zero) {
-        t->value = mask_compact(g, value, d);
-        if (times != 1) t->value = build_binary(g, OP_mul, t->value, number(g, value, times));
-    }
+    if (is_zero || same_mask(g, cond, hides_yes, value, times, d, t)) return true;
+    t->value = mask_compact(g, value, d);
+    if (times != 1) t->value = build_binary(g, OP_mul, t->value, number(g, value, times));
     return true;
 }
 
