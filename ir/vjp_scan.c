@@ -1,11 +1,11 @@
 /* vjp_scan.c - the gradient of a loop is one loop the other way round.
  *
- * The forward loop also stacks each carry as it was before the step, and its contractions; the step
- * of the backward loop lays the forward step over holes that read those stacks (so all cheap values
- * are computed again, no contraction is) and walks it from its roots down with op_vjp. What it
- * carries are the gradients of the carries; gradients of slices are stacked; those of invariants
- * are sums over the steps, see scan_sum.c. Carries that no gradient reaches, and operands that no
- * trained parameter is behind, take no part. */
+ * The forward loop also stacks each carry as it was before the step, and its contractions or the
+ * sums that they go into; the step of the backward loop lays the forward step over holes that read
+ * those stacks (so all cheap values are computed again, no contraction is) and walks it from its
+ * roots down with op_vjp. What it carries are the gradients of the carries; gradients of slices are
+ * stacked; those of invariants are sums over the steps, see scan_sum.c. Carries that no gradient
+ * reaches, and operands that no trained parameter is behind, take no part. */
 #include "intern.h"
 #include "scan_sum.h"
 #include <assert.h>
@@ -35,8 +35,33 @@ static Value carry_node(const Body *b, uint32_t i) {
     return 0;
 }
 
-static bool is_kept(const Graph *g, Value v) {
-    return is_float(g, v) && op_info[graph_op(g, v)].lower == LOWER_CONTRACT;
+/* The only node that reads v; 0 where there are others or none. */
+static Value only_user(const Graph *g, const bool *live, Value v) {
+    Value user = 0;
+    for (Value u = v + 1; u < g->n_nodes; u++)
+        for (uint32_t i = 0; live[u] && i < graph_node(g, u)->n_operands; i++) {
+            if (graph_operand(g, u, i) != v) continue;
+            if (user) return 0;
+            user = u;
+        }
+    return user;
+}
+
+/* kept[v]: the contractions, or the sum that alone reads one: then what was added to it need not be
+ * kept as well. */
+static bool *kept_nodes(const Graph *g, Arena *arena) {
+    bool *kept = arena_alloc(arena, g->n_nodes);
+    const bool *live = graph_reachable(g, arena, ENTRY_MICRO);
+    for (Value v = 1; v < g->n_nodes; v++) {
+        Value last = v, u;
+        if (!live[v] || !is_float(g, v) || op_info[graph_op(g, v)].lower != LOWER_CONTRACT)
+            continue;
+        while ((u = only_user(g, live, last)) &&
+               (graph_op(g, u) == OP_add || graph_op(g, u) == OP_sub))
+            last = u;
+        kept[last] = graph_type_at(g, last)->rank < MAX_RANK;
+    }
+    return kept;
 }
 
 static void add_output(Body *b, Value v) {
@@ -55,10 +80,9 @@ uint32_t scan_extended(Graph *g, uint32_t body) {
     for (uint32_t i = 0; i < b.n_carries; i++)
         if (carry_node(&b, i) && graph_type_at(b.g, carry_node(&b, i))->rank < MAX_RANK)
             add_output(&b, carry_node(&b, i));
-    bool *needed = graph_reachable(b.g, scratch, ENTRY_MICRO);
-    for (Value v = 1; v < from->n_nodes && v < b.g->n_nodes; v++)
-        if (needed[v] && is_kept(b.g, v) && graph_type_at(b.g, v)->rank < MAX_RANK)
-            add_output(&b, v);
+    const bool *kept = kept_nodes(b.g, scratch);
+    for (Value v = 1, n = b.g->n_nodes; v < n; v++)
+        if (kept[v]) add_output(&b, v);
     arena_free(scratch);
     return graph_add_body(g, b);
 }
@@ -77,8 +101,8 @@ typedef struct Back {
     const char *parameter;
     bool *active;            /* per node of the body: float, and made from what needs a gradient */
     bool *carries;           /* per carry: takes part */
+    bool *kept;              /* per node of the body: read from its stack */
     Value *map;              /* node of the body -> node over holes */
-    Value *real;             /* of kept nodes: the node itself, whose vjp is asked for */
     Value *grads;            /* per node of the body */
     Value *d_carry, *d_next; /* per carry: hole, and what the step before gets */
     Value *xs, *x;           /* what the step scans, and holes */
@@ -125,7 +149,7 @@ static void lay_forward(Back *p) {
     }
     p->t = scan_hole(p->g, graph_type_of(p->g, DT_I64, 0, NULL));
     for (Value v = 1; v < b->g->n_nodes; v++)
-        if (is_kept(b->g, v) && output_of(b, v) < b->n_ys)
+        if (p->kept[v] && output_of(b, v) < b->n_ys)
             p->map[v] = slice_hole(p, result_of(p, b->n_carries + output_of(b, v)));
     body_lay(p->g, b, operands, p->t, p->map);
 }
@@ -135,7 +159,7 @@ static Value real_node(Back *p, Value v) {
     const Graph *from = p->held.g;
     uint32_t n = graph_node(from, v)->n_operands;
     Value operands[2];
-    if (!is_kept(from, v)) return p->map[v];
+    if (!p->kept[v]) return p->map[v];
     assert(n <= 2);
     for (uint32_t i = 0; i < n; i++) operands[i] = p->map[graph_operand(from, v, i)];
     return node_carry_over(p->g, from, v, operands);
@@ -320,6 +344,7 @@ static void back_alloc(Back *p, uint32_t n_nodes) {
     uint32_t n_x = b->n_carries + b->n_scanned + 2 * b->n_ys + 1;
     p->active = arena_alloc(p->scratch, n_nodes * sizeof *p->active);
     p->carries = arena_alloc(p->scratch, b->n_carries + 1);
+    p->kept = kept_nodes(b->g, p->scratch);
     p->map = arena_alloc(p->scratch, n_nodes * sizeof *p->map);
     p->grads = arena_alloc(p->scratch, n_nodes * sizeof *p->grads);
     p->d_carry = arena_alloc(p->scratch, (b->n_carries + 1) * sizeof *p->d_carry);
