@@ -8,7 +8,7 @@
  * of an outer value that the step's number chooses, of as many as there are steps, and the product
  * of a slice and an outer matrix, which is one product then. Nodes keep their order, and outer
  * values come in where they are first read, so the same ops over other holes make an equal body.
- * Loops inside keep their bodies, shared. */
+ * Slices that nothing reads are left out. Loops inside keep their bodies, shared. */
 #include "scan.h"
 #include "intern.h"
 #include <assert.h>
@@ -61,7 +61,7 @@ typedef struct Lift {
     const Graph *from;
     Graph *to;
     Arena *scratch;
-    bool *inside;
+    bool *inside, *needed; /* see mark_inside */
     Value *map;
     Value *invariants;
     uint32_t n_invariants, cap_invariants;
@@ -196,13 +196,16 @@ static void declare(Lift *l, const ScanSpec *s) {
                                   ? as_carry(l->to, k++, *graph_type_at(l->from, s->carry[i]))
                                   : lift_outer(l, s->first[i]);
     for (uint32_t i = 0; i < s->n_scanned; i++)
-        l->map[s->x[i]] = as_input(l->to, 'x', i, *graph_type_at(l->from, s->x[i]));
+        if (l->needed[s->x[i]])
+            l->map[s->x[i]] =
+                as_input(l->to, 'x', l->n_scanned++, *graph_type_at(l->from, s->x[i]));
     if (s->t) l->map[s->t] = build_scalar(l->to, "t", DT_I64);
 }
 
 /* inside[v]: a hole of this loop is at or below v; needed[v]: the roots reach it. */
-static void mark_inside(Lift *l, const ScanSpec *s, bool *needed) {
+static void mark_inside(Lift *l, const ScanSpec *s) {
     const Graph *g = l->from;
+    bool *needed = l->needed;
     for (uint32_t i = 0; i < s->n_carries; i++) {
         l->inside[s->carry[i]] = true;
         if (s->next[i]) needed[s->next[i]] = true;
@@ -234,7 +237,7 @@ static void add_roots(Lift *l, const ScanSpec *s) {
 
 /* A loop that reads nothing at all still needs an operand. */
 static void add_operand_for_none(Lift *l, Graph *g, const ScanSpec *s) {
-    if (n_carried(s) + s->n_scanned + l->n_ahead + l->n_invariants) return;
+    if (n_carried(s) + l->n_scanned + l->n_ahead + l->n_invariants) return;
     Value zero = build_splat(g, graph_type_of(g, DT_I64, 0, NULL), 0);
     LIST_RESERVE(l->scratch, l->invariants, l->n_invariants, l->cap_invariants);
     l->invariants[l->n_invariants] = zero;
@@ -250,12 +253,10 @@ static bool is_complete(const ScanSpec *s) {
 }
 
 static uint32_t lift_body(Graph *g, const ScanSpec *s, Lift *l) {
-    l->n_scanned = s->n_scanned;
-    bool *needed = arena_alloc(l->scratch, g->n_nodes * sizeof *needed);
-    mark_inside(l, s, needed);
+    mark_inside(l, s);
     declare(l, s);
     for (Value v = 1; v < g->n_nodes; v++)
-        if (needed[v] && l->inside[v] && !l->map[v]) {
+        if (l->needed[v] && l->inside[v] && !l->map[v]) {
             if (is_ahead(l, s, v))
                 l->map[v] = lift_ahead(l, v);
             else
@@ -263,7 +264,7 @@ static uint32_t lift_body(Graph *g, const ScanSpec *s, Lift *l) {
         }
     add_roots(l, s);
     add_operand_for_none(l, g, s);
-    return graph_add_body(g, (Body){s->name, l->to, n_carried(s), s->n_scanned + l->n_ahead,
+    return graph_add_body(g, (Body){s->name, l->to, n_carried(s), l->n_scanned + l->n_ahead,
                                     l->n_invariants, s->n_ys});
 }
 
@@ -355,13 +356,15 @@ bool scan_build(Graph *g, const ScanSpec *s, Value *finals, Value *stacks) {
     Arena *scratch = arena_new();
     Lift l = {.from = g, .to = graph_new(s->name), .scratch = scratch};
     l.inside = arena_alloc(scratch, g->n_nodes * sizeof *l.inside);
+    l.needed = arena_alloc(scratch, g->n_nodes * sizeof *l.needed);
     l.map = arena_alloc(scratch, g->n_nodes * sizeof *l.map);
     uint32_t body = lift_body(g, s, &l), n = 0;
     Value *operands =
         arena_alloc(scratch, (body_n_operands(graph_body(g, body)) + 1) * sizeof *operands);
     for (uint32_t i = 0; i < s->n_carries; i++)
         if (is_carried(s, i)) operands[n++] = s->first[i];
-    for (uint32_t i = 0; i < s->n_scanned; i++) operands[n++] = s->xs[i];
+    for (uint32_t i = 0; i < s->n_scanned; i++)
+        if (l.needed[s->x[i]]) operands[n++] = s->xs[i];
     for (uint32_t i = 0; i < l.n_ahead; i++) operands[n++] = stack_ahead(g, s, l.ahead[i]);
     for (uint32_t i = 0; i < l.n_invariants; i++) operands[n++] = l.invariants[i];
     if (s->trips == 1)
