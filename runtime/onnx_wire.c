@@ -63,7 +63,7 @@ static void unpack(int dtype, const uint8_t *from, uint64_t n, uint8_t *to) {
     unsigned bits = wire_bits(dtype), sign = 1u << (bits - 1);
     bool is_signed = dtype == TRAINC_I4 || dtype == TRAINC_I2;
     for (uint64_t i = 0; i < n; i++) {
-        unsigned x = from[i * bits / 8] >> (i * bits % 8) & ((1u << bits) - 1);
+        unsigned x = (unsigned)from[i * bits / 8] >> (i * bits % 8) & ((1u << bits) - 1);
         to[i] = (uint8_t)(is_signed ? (x ^ sign) - sign : x);
     }
 }
