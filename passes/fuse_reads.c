@@ -60,6 +60,7 @@ static bool operand_fits(const Fuse *f, const uint32_t *in_memory, Value contrac
     const Type *t = graph_type_at(f->g, v);
     *base = plan_view_affine(f->g, in_memory, v, &offset, strides);
     if (!*base) return false;
+    if (!type_elems(t)) return true;
     if (graph_op(f->g, contraction) != OP_dot) return offset == 0 && type_is_dense(t, strides);
     int unit = 0;
     for (int i = 0; i < t->rank; i++) {
