@@ -82,6 +82,12 @@ def expectations():
     return known
 
 
+def printed(text):
+    """What `plan -v` lists: {kind: count}."""
+    lines = text.partition("found in the forward graph:\n")[2].split("\n\n")[0].splitlines()
+    return {line.split()[0]: int(line.split()[1]) for line in lines if line.startswith("    ")}
+
+
 def check(trainc, folder, name):
     dims, loss, wanted = expectations()[name]
     files = unpack(name, folder)
@@ -96,6 +102,8 @@ def check(trainc, folder, name):
     found = json.load(open(os.path.join(out, "plan.json")))["macros"]
     wrong = [f"{k}: {found.get(k, 0)}, not {wanted.get(k, 0)}"
              for k in sorted(set(found) | set(wanted)) if k not in UNCHECKED and found.get(k, 0) != wanted.get(k, 0)]
+    if printed(run.stdout) != {k: n for k, n in found.items() if n}:
+        wrong.append("plan -v prints other counts than plan.json holds")
     print(f"{name}: " + ("; ".join(wrong) if wrong else "as expected"))
     if wrong:
         print(run.stdout)
