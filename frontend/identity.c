@@ -14,7 +14,9 @@
 static const char kind_key[] = "pkg.torch.export.graph_signature.InputSpec.kind";
 enum { VALUE_INFO_METADATA = 4, MAX_LISTED = 6 };
 
-bool name_is_made(const char *name) { return !strncmp(name, "onnx::", 6); }
+bool name_is_made(const char *name) {
+    return !strncmp(name, "onnx::", 6) || (*name && !name[strspn(name, "0123456789")]);
+}
 
 static bool is_float(const TensorSource *s) {
     return s->data && dtype_info[s->type.dtype].cls == CLASS_FLT;

@@ -86,7 +86,7 @@ void zeros_restore(Identity *);
 
 Shown *shown_add(Import *, Shown);
 void identity_alias(Identity *, const char *name, const char *of);
-bool name_is_made(const char *name); /* "onnx::MatMul_12" */
+bool name_is_made(const char *name); /* "onnx::MatMul_12"; before PyTorch 1.12 "12" */
 const char *name_suffix(const char *name);  /* "a.b.weight" -> "weight" */
 const char *name_module(Identity *, const char *name); /* "a.b.weight" -> "a.b"; "" */
 #endif

@@ -193,7 +193,7 @@ static void rename_given(Identity *id, const RenameRule *rule) {
 
 void ties_find(Identity *id) {
     const ImportOptions *o = id->im->options;
-    bool is_asked = id->has_paths && !o->tie_none && !o->eval_only;
+    bool is_asked = !id->has_signature && !o->tie_none && !o->eval_only;
     for (uint32_t i = 0; i < id->graph->n_initializer && is_asked; i++) {
         Shown *s = &id->im->shown[i];
         if (name_is_made(s->value) && s->name && id->im->sources[i].data &&

@@ -199,3 +199,10 @@ Test(names, biases_of_zeros_that_dynamo_dropped_are_parameters_again) {
     cr_assert(is_silent(&m, N_LOST));
     model_free(&m);
 }
+
+Test(names, a_tie_is_found_where_nothing_has_a_path) {
+    Model m = import_good((ImportOptions){.path = NAMES("models/old"), DIMS({"batch", 2})});
+    says(&m, N_TIED, "7 and wte.weight");
+    cr_assert_eq(m.graph->n_states, 1);
+    model_free(&m);
+}

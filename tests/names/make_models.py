@@ -47,6 +47,14 @@ def main():
     save("dropout", [node("MatMul", ["x", "q"], ["s"], "node_MatMul", call), node("Softmax", ["s"], ["p"], "node_Softmax", call, axis=-1),
                      node("MatMul", ["p", "v"], ["y"], "node_sdpa", call)],
          ["batch", 3], ["batch", 3], {"q": grid, "v": grid.reshape(4, 3)})
+    # PyTorch before 1.12: no paths, and a number for the folded copy of the tied matrix
+    table = np.arange(20).reshape(5, 4)
+    old = helper.make_model(helper.make_graph(
+        [helper.make_node("Gather", ["wte.weight", "ids"], ["a"], "Gather_0"), helper.make_node("MatMul", ["a", "7"], ["y"], "MatMul_1")], "old",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", 3])], [info("y", ["batch", 3, 5])],
+        [numpy_helper.from_array(table.astype(np.float32), "wte.weight"), numpy_helper.from_array(table.T.astype(np.float32), "7")]),
+        producer_name="pytorch", opset_imports=[helper.make_opsetid("", 13)], ir_version=7)
+    onnx.save(old, FOLDER / "old.onnx")
     # dynamo in bf16: the softmax that the code asks for in fp32
     half = helper.make_model(helper.make_graph(
         [helper.make_node("Mul", ["x", "w"], ["a"]), helper.make_node("Softmax", ["a"], ["y"], axis=-1)], "half",
