@@ -113,10 +113,10 @@ static void symbol_bind(Binder *b, Symbol *s, int64_t value) {
         s->value = value;
 }
 
-/* A symbol by its name, or by "INPUT[AXIS]" of any input that has it. A fixed dimension is *fixed.
- */
+/* A symbol by its name, or by "INPUT[AXIS]" of any input that has it. A fixed dimension is *fixed,
+ * which is -1 where there is no such dimension. */
 static Symbol *symbol_find(Binder *b, const char *name, int64_t *fixed) {
-    *fixed = 0;
+    *fixed = -1;
     for (uint32_t i = 0; i < b->n_symbols; i++)
         if (!strcmp(b->symbols[i].name, name)) return &b->symbols[i];
     const char *bracket = strrchr(name, '[');
@@ -160,7 +160,7 @@ static void bind_all(Binder *b) {
         Symbol *s = symbol_find(b, o->dims[i].name, &fixed);
         if (s)
             symbol_bind(b, s, o->dims[i].value);
-        else if (!fixed)
+        else if (fixed < 0)
             report_unknown(b, o->dims[i].name);
         else if (fixed != o->dims[i].value)
             diag_add(b->g, E_DIM_CONFLICT, 0, o->dims[i].name, (long long)fixed,
@@ -277,7 +277,7 @@ static void batch_find(Binder *b) {
     b->batch = symbol_find(b, name, &fixed);
     if (b->batch)
         b->batch->is_batch = true;
-    else if (!fixed)
+    else if (fixed < 0)
         report_unknown(b, name);
 }
 
