@@ -164,7 +164,7 @@ static bool leads_to_scores(const Graph *g, Value v, int *left) {
         return leads_to_scores(g, graph_operand(g, v, 1), left);
     if ((op == OP_mul || op == OP_div) && factor(g, graph_operand(g, v, 1), &x))
         return leads_to_scores(g, graph_operand(g, v, 0), left);
-    if (op == OP_add)
+    if (op == OP_add || op == OP_mul) /* by 0 or 1, or else a near miss */
         return leads_to_scores(g, graph_operand(g, v, 0), left) ||
                leads_to_scores(g, graph_operand(g, v, 1), left);
     if (op == OP_sub) return leads_to_scores(g, graph_operand(g, v, 0), left);
@@ -213,6 +213,10 @@ static bool walk_score(Found *f, Value *v) {
     } else if (op == OP_div && factor(g, b, &x)) {
         f->scale /= x;
         *v = a;
+    } else if (op == OP_mul && (mask_of_ones(g, a) || mask_of_ones(g, b))) { /* times 0 or 1 */
+        Value seen = mask_of_ones(g, b);
+        *v = seen ? a : b;
+        return step(f, at, seen ? seen : mask_of_ones(g, a), 1, 0, true, false);
     } else if (op == OP_tanh) {
         if (f->softcap != 0) return miss(f, at, "caps scores twice");
         f->softcap = f->scale;

@@ -31,6 +31,8 @@ Mask mask_of(Graph *, Value cond, bool negate, const ScoreDims *);
 void mask_and(Graph *, Mask *, const Mask *);
 /* Is the number x, wherever it is not 0, decided by a bool? Then that bool (negated: *negate). */
 Value mask_truth(Graph *, Value x, bool *negate);
+/* The bool that is true where x is 1, if x is 0 or 1 everywhere: a bool cast to a number, or a constant; 0 else. */
+Value mask_of_ones(Graph *, Value x);
 /* A view of a map is a map of views: pushes the view at v into the operands of the map below it; 0
  * where there is no such pair. */
 Value view_pushed(Graph *, Value v);

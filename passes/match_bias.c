@@ -83,28 +83,20 @@ static bool choice(Graph *g, Value x, double times, const ScoreDims *d, ScoreTer
     return true;
 }
 
-/* (1 - b) * fill or b * fill, b a bool cast to a number */
+/* (1 - b) * fill or b * fill, b 0 or 1 */
 static bool product(Graph *g, Value x, double times, const ScoreDims *d, ScoreTerm *t) {
     for (uint32_t i = 0; i < 2; i++) {
         double fill, one;
         Value b = graph_operand(g, x, 1 - i);
-        bool negate = false;
-        if (!const_splat(g, graph_operand(g, x, i), &fill) || !(fill < 0) || isinf(fill)) continue;
+        if (!const_splat(g, graph_operand(g, x, i), &fill) || !(fill * times < 0) || isinf(fill))
+            continue;
         if (graph_op(g, b) == OP_expand) b = graph_operand(g, b, 0);
         bool is_rest =
             graph_op(g, b) == OP_sub && const_splat(g, graph_operand(g, b, 0), &one) && one == 1;
-        Value of = is_rest ? graph_operand(g, b, 1) : b;
-        while (graph_op(g, of) == OP_cast && graph_type_at(g, of)->dtype != DT_BOOL &&
-               graph_type_at(g, graph_operand(g, of, 0))->dtype != DT_BOOL)
-            of = graph_operand(g, of, 0);
-        if (graph_op(g, of) != OP_cast ||
-            graph_type_at(g, graph_operand(g, of, 0))->dtype != DT_BOOL)
-            continue;
-        of = mask_truth(g, of, &negate);
-        if (!of) continue;
-        *t = (ScoreTerm){.kind = SCORE_HIDDEN,
-                         .mask = mask_of(g, of, negate ^ !is_rest, d),
-                         .fill = fill * times};
+        Value seen = mask_of_ones(g, is_rest ? graph_operand(g, b, 1) : b);
+        if (!seen) continue;
+        *t = (ScoreTerm){
+            .kind = SCORE_HIDDEN, .mask = mask_of(g, seen, !is_rest, d), .fill = fill * times};
         return true;
     }
     return false;
@@ -121,7 +113,7 @@ static bool constant_mask(Graph *g, Value x, double times, const ScoreDims *d, S
     for (int64_t i = 0; i < n; i++) {
         double e = elem_load((DType)type.dtype, (const char *)data->u.bytes + i * bytes);
         if (e == 0) continue;
-        if (!(e < 0) || (fill != 0 && e != fill)) return false;
+        if (!(e * times < 0) || (fill != 0 && e != fill)) return false;
         fill = e;
     }
     if (fill == 0) return false;
@@ -160,10 +152,10 @@ bool bias_terms(Graph *g, Value given, double times, const ScoreDims *d, ScoreTe
         if (times > 0 && choice(g, x, times, d, &t)) return push(terms, n, t);
         break;
     case OP_mul:
-        if (times > 0 && product(g, x, times, d, &t)) return push(terms, n, t);
+        if (product(g, x, times, d, &t)) return push(terms, n, t);
         break;
     case OP_const:
-        if (times > 0 && constant_mask(g, x, times, d, &t)) return push(terms, n, t);
+        if (constant_mask(g, x, times, d, &t)) return push(terms, n, t);
         break;
     case OP_reshape:
     case OP_transpose:
@@ -319,6 +311,20 @@ const char *bias_merge(Graph *g, const ScoreTerm *given, uint32_t n_given, const
             terms[n].kind = SCORE_ADDED;
         }
         n++;
+    }
+    for (uint32_t i = 1; i < n;) { /* hidden scores made a number, and another added to the same */
+        ScoreTerm *inner = &terms[i - 1], *outer = &terms[i];
+        bool same = inner->kind == SCORE_SELECTED && outer->kind == SCORE_HIDDEN &&
+                    inner->mask.first == outer->mask.first &&
+                    inner->mask.last == outer->mask.last && inner->mask.keep == outer->mask.keep &&
+                    inner->mask.never == outer->mask.never;
+        if (!same) {
+            i++;
+            continue;
+        }
+        inner->fill += outer->fill;
+        for (uint32_t k = i + 1; k < n; k++) terms[k - 1] = terms[k];
+        n--;
     }
     int at = choose_mask(terms, n);
     if (all_infinite(terms, n))

@@ -255,6 +255,30 @@ Value mask_truth(Graph *g, Value x, bool *negate) {
     }
 }
 
+Value mask_of_ones(Graph *g, Value x) {
+    Strided s = strided_of(g, x);
+    Type t = *graph_type_at(g, s.base);
+    if (graph_op(g, x) == OP_expand) return mask_of_ones(g, graph_operand(g, x, 0));
+    if (graph_op(g, x) == OP_cast && graph_type_at(g, graph_operand(g, x, 0))->dtype == DT_BOOL)
+        return graph_operand(g, x, 0);
+    const AttrField *data = graph_op(g, s.base) == OP_const ? attr_find(g, s.base, A_DATA) : NULL;
+    if (!data || data->n != type_bytes(&t)) return 0;
+    int64_t n = type_elems(&t);
+    uint32_t bytes = dtype_info[t.dtype].bytes;
+    Arena *scratch = arena_new();
+    char *seen = arena_alloc(scratch, (size_t)n);
+    bool fits = true;
+    for (int64_t i = 0; i < n && fits; i++) {
+        double e = elem_load((DType)t.dtype, (const char *)data->u.bytes + i * bytes);
+        seen[i] = e == 1;
+        fits = e == 0 || e == 1;
+    }
+    t.dtype = DT_BOOL;
+    if (fits) s.base = build_const(g, graph_type(g, t), seen);
+    arena_free(scratch);
+    return fits ? strided_build(g, &s, 5) : 0;
+}
+
 /* x ? 0, x ? 1 where x is 0 or 1 by a bool: that bool, *negate where it must not hold; 0 else. */
 static Value compared_bool(Graph *g, Value v, bool *negate) {
     OpCode op = graph_op(g, v);
@@ -309,7 +333,7 @@ static bool split(Graph *g, Value v, bool negate, const ScoreDims *d, Mask *m) {
         mask_and(g, m, &other);
         return true;
     case OP_where: /* c ? a : false */
-        if (negate || !const_splat(g, graph_operand(g, v, 2), &splat) || splat) break;
+        if (negate || !const_splat(g, graph_operand(g, v, 2), &splat) || splat != 0) break;
         *m = mask_of(g, graph_operand(g, v, 0), false, d);
         Mask chosen = mask_of(g, graph_operand(g, v, 1), false, d);
         mask_and(g, m, &chosen);
