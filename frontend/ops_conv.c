@@ -50,26 +50,31 @@ static void transpose_pads(ImportNode *n, Window *w, const int64_t *extra, const
     w->out[i] = full - w->low[i] - w->high[i];
 }
 
-static bool transpose_window(ImportNode *n, Value x, Value wt, Window *w) {
+/* output_shape has the spatial extents, or all. */
+static bool read_output_shape(ImportNode *n, const Window *w, int64_t *shape) {
     uint32_t have;
+    const int64_t *list = node_ints(n, "output_shape", &have);
+    if (have != w->rank + 2) return window_list(n, "output_shape", w->rank, 0, shape);
+    for (uint32_t i = 0; i < w->rank; i++) shape[i] = list[i + 2];
+    return true;
+}
+
+static bool transpose_window(ImportNode *n, Value x, Value wt, Window *w) {
     const Type *tx = node_type(n, x), *tw = node_type(n, wt);
     *w = (Window){.rank = tx->rank - 2u};
-    const int64_t *strides = node_ints(n, "strides", &have),
-                  *dilations = node_ints(n, "dilations", &have);
-    const int64_t *pads = node_ints(n, "pads", &have);
-    if (pads && have != 2 * w->rank) {
-        node_fail(n, "pads", "%u values are wanted", 2 * w->rank);
+    int64_t pads[2 * MAX_RANK], extra[MAX_RANK], shape[MAX_RANK];
+    if (!window_list(n, "strides", w->rank, 1, w->strides) ||
+        !window_list(n, "dilations", w->rank, 1, w->dilations) ||
+        !window_list(n, "pads", 2 * w->rank, 0, pads) ||
+        !window_list(n, "output_padding", w->rank, 0, extra) || !read_output_shape(n, w, shape))
         return false;
-    }
-    const int64_t *extra = node_ints(n, "output_padding", &have), zero[MAX_RANK] = {0};
-    const int64_t *shape = node_ints(n, "output_shape", &have);
-    if (shape && have == tx->rank) shape += 2;
     for (uint32_t i = 0; i < w->rank; i++) {
         w->in[i] = tx->dims[i + 2], w->kernel[i] = tw->dims[i + 2];
-        w->strides[i] = strides ? strides[i] : 1, w->dilations[i] = dilations ? dilations[i] : 1;
-        w->low[i] = pads ? pads[i] : 0, w->high[i] = pads ? pads[w->rank + i] : 0;
-        transpose_pads(n, w, extra ? extra : zero, shape, i);
-        if (w->out[i] < 1) {
+        w->low[i] = pads[i], w->high[i] = pads[w->rank + i];
+        bool fits = w->strides[i] > 0 && w->dilations[i] > 0 && w->kernel[i] > 0 &&
+                    w->kernel[i] <= INT32_MAX && w->in[i] <= INT32_MAX;
+        if (fits) transpose_pads(n, w, extra, node_has(n, "output_shape") ? shape : NULL, i);
+        if (!fits || w->out[i] < 1 || w->out[i] > INT32_MAX) {
             node_fail_shapes(n, "output extent %lld", (long long)w->out[i]);
             return false;
         }
@@ -91,6 +96,10 @@ void import_conv_transpose(ImportNode *n) {
     if (!weights_fit(n, x, w) || !transpose_window(n, x, w, &win)) return;
     mirror_pads(&win);
     int64_t groups = node_int(n, "group", 1);
+    if (groups < 1 || groups > INT32_MAX) {
+        node_fail(n, "group", "%lld is out of range", (long long)groups);
+        return;
+    }
     Type t = *node_type(n, x);
     t.dims[1] = node_type(n, w)->dims[1] * groups;
     for (uint32_t i = 0; i < win.rank; i++) t.dims[i + 2] = win.out[i];

@@ -24,9 +24,14 @@ static bool deform_read(ImportNode *n, Deform *d) {
                          type_text(n->g, &w), type_text(n->g, &o));
         return false;
     }
+    if (d->groups < 1 || d->groups > INT32_MAX || d->offset_groups < 1 ||
+        d->offset_groups > INT32_MAX) {
+        node_fail(n, "group", "group or offset_group is out of range");
+        return false;
+    }
     if (!window_read(n, n->in[0], w.dims + 2, &d->w)) return false;
-    bool fits = d->groups > 0 && d->offset_groups > 0 && x.dims[1] == w.dims[1] * d->groups &&
-                w.dims[0] % d->groups == 0 && x.dims[1] % d->offset_groups == 0;
+    bool fits = x.dims[1] == w.dims[1] * d->groups && w.dims[0] % d->groups == 0 &&
+                x.dims[1] % d->offset_groups == 0;
     for (uint32_t i = 0; i < d->w.rank; i++) {
         fits = fits && o.dims[i + 2] == d->w.out[i];
         d->taps *= d->w.kernel[i], d->points *= d->w.out[i];

@@ -6,6 +6,8 @@
 #include "ops_window.h"
 #include <math.h>
 
+enum { MAX_EXTENT = 1 << 24 }; /* of an axis with a table of counts */
+
 /* Taps of a window stay on axes of their own, [N,C,o..,k..], so that an adjoint's index of an
  * output is that of its axis; only argmax sees them in one row. */
 static uint32_t tap_axes(const Window *w, int64_t *axes) {
@@ -136,11 +138,12 @@ void import_max_pool(ImportNode *n) {
 /* How many taps of window o along axis i count: those inside the input, or inside the input and its
  * stated padding. */
 static int64_t tap_count(const Window *w, uint32_t i, int64_t o, bool with_pad) {
-    int64_t count = 0, at = o * w->strides[i] - w->low[i];
+    int64_t d = w->dilations[i], at = o * w->strides[i] - w->low[i];
     int64_t from = with_pad ? -w->low[i] : 0, to = w->in[i] + (with_pad ? w->stated_high[i] : 0);
-    for (int64_t k = 0; k < w->kernel[i]; k++, at += w->dilations[i])
-        count += at >= from && at < to;
-    return count;
+    int64_t first = at < from ? (from - at + d - 1) / d : 0,
+            past = to > at ? (to - at + d - 1) / d : 0;
+    if (past > w->kernel[i]) past = w->kernel[i];
+    return past > first ? past - first : 0;
 }
 
 /* [1,1,o..]: 1 / number of counted taps */
@@ -161,6 +164,11 @@ static Value inverse_counts(ImportNode *n, const Window *w, DType dtype, bool wi
 void import_average_pool(ImportNode *n) {
     Window w;
     if (!read_kernel(n, &w)) return;
+    for (uint32_t i = 0; i < w.rank; i++)
+        if (w.out[i] > MAX_EXTENT) {
+            node_fail_shapes(n, "an output extent of %lld", (long long)w.out[i]);
+            return;
+        }
     Value sum = sum_of_taps(n, window_view(n->g, node_in(n, 0), &w, 0), &w);
     if (!sum) return;
     Value counts = inverse_counts(n, &w, (DType)node_type(n, sum)->dtype,
@@ -244,22 +252,24 @@ void import_global_lp_pool(ImportNode *n) {
 
 /* Extents that the pool had as input, as far as its attributes tell. */
 static bool unpooled(ImportNode *n, const Type *x, Type *y) {
-    uint32_t n_kernel, n_strides, n_pads, rank = x->rank < 2 ? 0 : x->rank - 2u;
-    const int64_t *kernel = node_ints(n, "kernel_shape", &n_kernel),
-                  *strides = node_ints(n, "strides", &n_strides),
-                  *pads = node_ints(n, "pads", &n_pads);
+    uint32_t n_kernel, rank = x->rank < 2 ? 0 : x->rank - 2u;
+    int64_t kernel[MAX_RANK], strides[MAX_RANK], pads[2 * MAX_RANK];
     *y = *x;
-    if (!rank || n_kernel != rank || (strides && n_strides != rank) ||
-        (pads && n_pads != 2 * rank)) {
-        node_fail(n, "kernel_shape", "kernel, strides and pads do not fit %s", type_text(n->g, x));
+    node_ints(n, "kernel_shape", &n_kernel);
+    if (!rank || n_kernel != rank) {
+        node_fail(n, "kernel_shape", "one extent per spatial axis of %s is wanted",
+                  type_text(n->g, x));
         return false;
     }
+    if (!window_list(n, "kernel_shape", rank, 1, kernel) ||
+        !window_list(n, "strides", rank, 1, strides) || !window_list(n, "pads", 2 * rank, 0, pads))
+        return false;
     for (uint32_t i = 0; i < rank; i++) {
-        int64_t cut = pads ? pads[i] + pads[rank + i] : 0;
-        y->dims[i + 2] = (x->dims[i + 2] - 1) * (strides ? strides[i] : 1) + kernel[i] - cut;
+        int64_t steps = x->dims[i + 2] > INT32_MAX ? INT32_MAX : x->dims[i + 2] - 1;
+        y->dims[i + 2] = steps * strides[i] + kernel[i] - pads[i] - pads[rank + i];
     }
     if (type_fits(y)) return true;
-    node_fail_shapes(n, "negative extents");
+    node_fail_shapes(n, "the extents that were pooled are negative, or too large");
     return false;
 }
 
@@ -280,7 +290,12 @@ void import_max_unpool(ImportNode *n) {
         node_fail_shapes(n, "output_shape has %u extents", count);
         return;
     }
-    for (uint32_t i = 0; shape && i < count; i++) high[i] = shape[i] - y.dims[i];
+    for (uint32_t i = 0; shape && i < count; i++) {
+        high[i] = shape[i] - y.dims[i];
+        if (shape[i] >= 0 && shape[i] <= INT32_MAX) continue;
+        node_fail_shapes(n, "an output extent of %lld", (long long)shape[i]);
+        return;
+    }
     int64_t total = type_elems(&y);
     Value base = build_splat(g, graph_type_of(g, (DType)x.dtype, 1, &total), 0);
     Value index = node_index(n, build_reshape(g, n->in[1], 1, &flat), total);

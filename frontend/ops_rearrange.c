@@ -8,7 +8,7 @@
 static bool block_of(ImportNode *n, int64_t *b, int64_t divisor_power) {
     const Type *t = node_type(n, node_in(n, 0));
     *b = node_int(n, "blocksize", 0);
-    bool ok = t->rank == 4 && *b > 0 &&
+    bool ok = t->rank == 4 && *b > 0 && *b <= 65536 &&
               (divisor_power ? t->dims[1] % (*b * *b) == 0
                              : t->dims[2] % *b == 0 && t->dims[3] % *b == 0);
     if (!ok) node_fail(n, "blocksize", "%lld does not divide [N, C, H, W]", (long long)*b);
@@ -53,21 +53,18 @@ void import_space_to_depth(ImportNode *n) {
 /* ---- Col2Im ---- */
 
 static bool image_window(ImportNode *n, const int64_t *image, const int64_t *block, Window *w) {
-    uint32_t have[3];
-    const int64_t *strides = node_ints(n, "strides", &have[0]),
-                  *dilations = node_ints(n, "dilations", &have[1]),
-                  *pads = node_ints(n, "pads", &have[2]);
-    if ((strides && have[0] != w->rank) || (dilations && have[1] != w->rank) ||
-        (pads && have[2] != 2 * w->rank)) {
-        node_fail(n, "strides", "strides, dilations and pads have another rank than image_shape");
+    int64_t pads[2 * MAX_RANK];
+    if (!window_list(n, "strides", w->rank, 1, w->strides) ||
+        !window_list(n, "dilations", w->rank, 1, w->dilations) ||
+        !window_list(n, "pads", 2 * w->rank, 0, pads))
         return false;
-    }
     for (uint32_t i = 0; i < w->rank; i++) {
-        w->in[i] = image[i], w->kernel[i] = block[i];
-        w->strides[i] = strides ? strides[i] : 1, w->dilations[i] = dilations ? dilations[i] : 1;
-        w->low[i] = pads ? pads[i] : 0, w->high[i] = pads ? pads[w->rank + i] : 0;
+        w->low[i] = pads[i], w->high[i] = pads[w->rank + i];
+        w->in[i] = image[i] < INT32_MAX ? image[i] : -1;
+        w->kernel[i] = block[i] < INT32_MAX ? block[i] : -1;
         int64_t room = w->in[i] + w->low[i] + w->high[i] - (w->kernel[i] - 1) * w->dilations[i] - 1;
-        if (w->strides[i] < 1 || w->dilations[i] < 1 || w->kernel[i] < 1 || room < 0) {
+        if (w->in[i] < 0 || w->strides[i] < 1 || w->dilations[i] < 1 || w->kernel[i] < 1 ||
+            room < 0) {
             node_fail_shapes(n, "a block of %lld over an image of %lld", (long long)block[i],
                              (long long)image[i]);
             return false;
@@ -132,11 +129,11 @@ void import_center_crop_pad(ImportNode *n) {
     if (axes && !node_axes(n, axes, n_axes, t.rank, unique)) return;
     for (uint32_t i = 0; i < count; i++) {
         int64_t axis = axes ? axes[i] + (axes[i] < 0 ? t.rank : 0) : i;
-        int64_t more = shape[i] - t.dims[axis];
-        if (shape[i] < 0) {
+        if (shape[i] < 0 || shape[i] > INT32_MAX) {
             node_fail_shapes(n, "an extent of %lld", (long long)shape[i]);
             return;
         }
+        int64_t more = shape[i] - t.dims[axis];
         low[axis] = more / 2, high[axis] = more - more / 2;
     }
     n->out[0] = build_pad(n->g, n->in[0], low, high, NULL, 0);

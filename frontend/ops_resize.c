@@ -11,7 +11,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_SINGLE_TAPS = 4 }; /* more are one gather and a reduction */
+enum {
+    MAX_SINGLE_TAPS = 4, /* more are one gather and a reduction */
+    MAX_EXTENT = 1 << 24 /* of an axis with a table of taps */
+};
+static const double MIN_SCALE = 1e-6, MAX_SCALE = 1e6;
 
 typedef struct Resize {
     ImportNode *n;
@@ -241,16 +245,15 @@ static bool read_modes(ImportNode *n, Resize *r) {
     return false;
 }
 
-static bool extents_fit(ImportNode *n, const AxisMap *maps, uint32_t rank) {
-    for (uint32_t i = 0; i < rank; i++) {
-        bool fits = (maps[i].scale > 0 || maps[i].out == 0) && maps[i].out >= 0 &&
-                    maps[i].out <= INT32_MAX && (maps[i].in > 0 || maps[i].out == 0);
-        if (fits || maps[i].in == maps[i].out) continue;
-        node_fail_shapes(n, "axis %u: from %lld to %lld, scale %g", i, (long long)maps[i].in,
-                         (long long)maps[i].out, maps[i].scale);
-        return false;
-    }
-    return true;
+/* Sets the result's extent, from the scale or as given. */
+static bool set_extent(ImportNode *n, AxisMap *m, int64_t out) {
+    bool is_scale = m->scale >= MIN_SCALE && m->scale <= MAX_SCALE;
+    if (!m->by_size && is_scale) out = (int64_t)floorf((float)m->in * (float)m->scale);
+    m->out = out;
+    if (out == m->in && (m->by_size || is_scale)) return true;
+    if (out >= 0 && out <= MAX_EXTENT && (out == 0 || (m->in > 0 && is_scale))) return true;
+    node_fail_shapes(n, "from %lld to %lld, scale %g", (long long)m->in, (long long)out, m->scale);
+    return false;
 }
 
 /* scales or sizes for the axes given; the others stay as they are */
@@ -276,15 +279,16 @@ static bool fill_maps(ImportNode *n, const double *scales, uint32_t n_scales, co
         AxisMap *m = &maps[axis];
         m->by_size = !n_scales;
         m->scale = n_scales ? scales[i] : (double)sizes[i] / (double)m->in;
-        m->out = n_scales ? (int64_t)floorf((float)m->in * (float)m->scale) : sizes[i];
+        if (!set_extent(n, m, n_scales ? -1 : sizes[i])) return false;
         if (!i || (larger ? m->scale > common : m->scale < common)) common = m->scale;
     }
     for (uint32_t i = 0; n_sizes && !stretches && i < given; i++) {
         AxisMap *m = &maps[axes ? axes[i] + (axes[i] < 0 ? t->rank : 0) : i];
-        m->by_size = false;
-        m->scale = common, m->out = (int64_t)floor(common * (double)m->in + 0.5);
+        m->by_size = false, m->scale = common;
+        if (!set_extent(n, m, -1)) return false;
+        m->out = (int64_t)floor(common * (double)m->in + 0.5);
     }
-    return extents_fit(n, maps, t->rank);
+    return true;
 }
 
 /* [starts, ends] of the axes given by `axes`, or of all. */

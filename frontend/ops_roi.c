@@ -11,7 +11,10 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_SAMPLES = 16 }; /* along a side of a bin that are read one by one */
+enum {
+    MAX_SAMPLES = 16, /* along a side of a bin that are read one by one where boxes say how many */
+    MAX_BINS = 4096   /* along a side, and samples that an attribute asks for */
+};
 
 typedef struct RoiAlign {
     ImportNode *n;
@@ -49,7 +52,7 @@ static bool align_shapes(RoiAlign *r) {
     r->bins[0] = node_int(n, "output_height", 1), r->bins[1] = node_int(n, "output_width", 1);
     bool fits = x.rank == 4 && boxes.rank == 2 && boxes.dims[1] == 4 && image.rank == 1 &&
                 image.dims[0] == boxes.dims[0] && type_elems(&x) > 0 && r->bins[0] > 0 &&
-                r->bins[1] > 0;
+                r->bins[1] > 0 && r->bins[0] <= MAX_BINS && r->bins[1] <= MAX_BINS;
     if (!fits) {
         node_fail_shapes(n, "X %s, rois %s: [N, C, H, W] and [boxes, 4] are wanted",
                          type_text(n->g, &x), type_text(n->g, &boxes));
@@ -70,7 +73,9 @@ static void count_samples(RoiAlign *r, int axis, int64_t ratio) {
     if (ratio > 0 || !node_known(r->n, r->count[axis], &t)) return;
     r->samples[axis] = 1;
     for (int64_t i = 0; i < type_elems(&t.type); i++)
-        if (t.u.f[i] > (double)r->samples[axis]) r->samples[axis] = (int64_t)t.u.f[i];
+        if (t.u.f[i] > (double)r->samples[axis])
+            r->samples[axis] = t.u.f[i] < MAX_BINS ? (int64_t)t.u.f[i] : MAX_BINS + 1;
+    if (r->samples[axis] > MAX_BINS) r->samples[axis] = -1; /* absurd boxes: any number */
 }
 
 static bool align_read(ImportNode *n, RoiAlign *r) {
@@ -84,6 +89,10 @@ static bool align_read(ImportNode *n, RoiAlign *r) {
         return false;
     }
     int64_t ratio = node_int(n, "sampling_ratio", 0);
+    if (ratio > MAX_BINS) {
+        node_fail(n, "sampling_ratio", "%lld is out of range", (long long)ratio);
+        return false;
+    }
     double scale = node_float(n, "spatial_scale", 1);
     Value boxes = build_unary(n->g, OP_detach, build_cast(n->g, n->in[1], r->d));
     for (int i = 0; i < 2; i++) {
@@ -359,7 +368,7 @@ void import_max_roi_pool(ImportNode *n) {
     Type x = *node_type(n, n->in[0]), boxes = *node_type(n, n->in[1]);
     const int64_t *bins = node_ints(n, "pooled_shape", &count);
     if (x.rank != 4 || boxes.rank != 2 || boxes.dims[1] != 5 || count != 2 || bins[0] < 1 ||
-        bins[1] < 1 || !type_elems(&x)) {
+        bins[1] < 1 || bins[0] > MAX_BINS || bins[1] > MAX_BINS || !type_elems(&x)) {
         node_fail_shapes(n, "X %s, rois %s: [N, C, H, W] and [boxes, 5] are wanted",
                          type_text(g, &x), type_text(g, &boxes));
         return;

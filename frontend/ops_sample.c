@@ -264,8 +264,10 @@ void import_affine_grid(ImportNode *n) {
     uint32_t rank = count < 2 ? 0 : count - 2;
     bool fits = rank >= 1 && rank <= 3 && t.rank == 3 && t.dims[1] == rank &&
                 t.dims[2] == rank + 1 && t.dims[0] == size[0];
-    for (uint32_t i = 0; fits && i < rank; i++) fits = size[i + 2] > 0;
-    if (!fits) {
+    Type whole = {.rank = (uint8_t)(rank + 1), .dims = {rank}};
+    for (uint32_t i = 0; fits && i < rank; i++)
+        fits = size[i + 2] > 0 && size[i + 2] <= INT32_MAX, whole.dims[i + 1] = size[i + 2];
+    if (!fits || !type_fits(&whole)) {
         node_fail_shapes(n,
                          "theta %s and %u sizes: [N, d, d + 1] and [N, C, spatial...] are wanted",
                          type_text(n->g, &t), count);

@@ -258,6 +258,8 @@ void import_slice(ImportNode *n) {
 typedef enum PadMode { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP, PAD_UNKNOWN } PadMode;
 static const char *const pad_names[] = {"constant", "reflect", "edge", "wrap"};
 
+enum { MAX_TABLE = 1 << 24 }; /* elements of an axis whose places are a table */
+
 static int64_t floor_mod(int64_t a, int64_t b) { return ((a % b) + b) % b; }
 
 /* Where element i (before 0, after d - 1) of a padded axis of extent d comes from. */
@@ -274,7 +276,7 @@ static Value pad_by_gather(ImportNode *n, Value v, PadMode mode, const int64_t *
     for (uint32_t axis = 0; v && axis < rank; axis++) {
         int64_t d = node_type(n, v)->dims[axis], extent = d + low[axis] + high[axis];
         if (!low[axis] && !high[axis]) continue;
-        if (d < 1 || extent < 0) {
+        if (d < 1 || extent < 0 || extent > MAX_TABLE) {
             node_fail_shapes(n, "an axis of %lld cannot be padded by %lld and %lld", (long long)d,
                              (long long)low[axis], (long long)high[axis]);
             return 0;

@@ -9,7 +9,10 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_DIRECT = 512 }; /* a longer transform is split where its length has a divisor */
+enum {
+    MAX_DIRECT = 512, /* a longer transform is split where its length has a divisor */
+    MAX_LENGTH = 1 << 24
+};
 static const double PI = 3.14159265358979323846;
 
 /* ---------------------------------------------------------------- the matrix of a transform */
@@ -174,7 +177,7 @@ void import_dft(ImportNode *n) {
     if (!node_axis(n, written, t.rank, &axis)) return;
     int64_t natural = inverse && onesided ? 2 * (t.dims[axis] - 1) : t.dims[axis];
     if (!known_number(n, 1, natural, &length)) return;
-    if (axis == t.rank - 1 || length < 1) {
+    if (axis == t.rank - 1 || length < 1 || length > MAX_LENGTH) {
         node_fail_shapes(n, "a transform of length %lld along axis %lld of %s", (long long)length,
                          (long long)axis, type_text(n->g, &t));
         return;
@@ -308,7 +311,8 @@ void import_mel_weight_matrix(ImportNode *n) {
     double low = mel_of(number[3]), step = (mel_of(number[4]) - low) / (double)(mels + 2);
     int64_t *edges = arena_alloc(n->arena, ((size_t)mels + 2) * sizeof *edges);
     for (int64_t i = 0; i < mels + 2; i++)
-        edges[i] = (int64_t)floor((number[1] + 1) * hertz_of(low + (double)i * step) / number[2]);
+        edges[i] = (int64_t)fmin(
+            floor((number[1] + 1) * hertz_of(low + (double)i * step) / number[2]), 1e9);
     float *weights = arena_alloc(n->arena, (size_t)(mels * bins) * sizeof *weights);
     for (int64_t i = 0; i < mels; i++) mel_triangle(weights + i, bins, mels, edges + i);
     n->out[0] = build_cast(

@@ -6,15 +6,19 @@
 #include "ops_window.h"
 #include <string.h>
 
-static bool read_list(ImportNode *n, const char *name, uint32_t want, int64_t otherwise,
-                      int64_t *out) {
+bool window_list(ImportNode *n, const char *name, uint32_t want, int64_t otherwise, int64_t *out) {
     uint32_t have;
     const int64_t *list = node_ints(n, name, &have);
     if (list && have != want) {
         node_fail(n, name, "%u values are wanted, %u are there", want, have);
         return false;
     }
-    for (uint32_t i = 0; i < want; i++) out[i] = list ? list[i] : otherwise;
+    for (uint32_t i = 0; i < want; i++) {
+        out[i] = list ? list[i] : otherwise;
+        if (out[i] >= -INT32_MAX && out[i] <= INT32_MAX) continue;
+        node_fail(n, name, "%lld is out of range", (long long)out[i]);
+        return false;
+    }
     return true;
 }
 
@@ -29,7 +33,7 @@ static void same_pads(Window *w, uint32_t i, bool upper) {
 static bool read_pads(ImportNode *n, Window *w) {
     const char *mode = node_string(n, "auto_pad", "NOTSET");
     int64_t pads[2 * MAX_RANK] = {0};
-    if (!strcmp(mode, "NOTSET") && !read_list(n, "pads", 2 * w->rank, 0, pads)) return false;
+    if (!strcmp(mode, "NOTSET") && !window_list(n, "pads", 2 * w->rank, 0, pads)) return false;
     bool same = !strcmp(mode, "SAME_UPPER") || !strcmp(mode, "SAME_LOWER");
     if (!same && strcmp(mode, "NOTSET") && strcmp(mode, "VALID")) {
         node_fail(n, "auto_pad", "%s is unknown", mode);
@@ -67,12 +71,13 @@ bool window_read(ImportNode *n, Value x, const int64_t *kernel, Window *w) {
         node_fail_shapes(n, "[N, C, spatial...] is wanted, the rank is %u", t->rank);
         return false;
     }
-    if (!read_list(n, "strides", w->rank, 1, w->strides) ||
-        !read_list(n, "dilations", w->rank, 1, w->dilations))
+    if (!window_list(n, "strides", w->rank, 1, w->strides) ||
+        !window_list(n, "dilations", w->rank, 1, w->dilations))
         return false;
     for (uint32_t i = 0; i < w->rank; i++) {
         w->in[i] = t->dims[i + 2], w->kernel[i] = kernel[i];
-        if (w->kernel[i] < 1 || w->strides[i] < 1 || w->dilations[i] < 1) {
+        if (w->kernel[i] < 1 || w->kernel[i] > INT32_MAX || w->strides[i] < 1 ||
+            w->dilations[i] < 1) {
             node_fail(n, "kernel_shape", "kernel, strides and dilations must be positive");
             return false;
         }

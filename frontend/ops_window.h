@@ -9,6 +9,9 @@ typedef struct Window {           /* one entry per spatial axis */
     int64_t stated_high[MAX_RANK]; /* high as the node says, before ceil_mode widened it */
 } Window;
 
+/* Attribute `name`, a list of `want` numbers, or `otherwise` for each where it is absent.
+ *   errors  E_OP_ATTRIBUTE where it has another length or a number beyond 31 bits: false */
+bool window_list(ImportNode *, const char *name, uint32_t want, int64_t otherwise, int64_t *out);
 /* window_read - strides, dilations, pads, auto_pad and ceil_mode of a Conv or pool over x[N,C,s..] with the given kernel extents.
  *   errors  E_OP_ATTRIBUTE, E_SHAPES at the node: false */
 bool window_read(ImportNode *, Value x, const int64_t *kernel, Window *);
