@@ -8,7 +8,7 @@
  * Adding an op is a row in onnx.def,
  *
  *     ONNX(Softplus, 1, LATEST, "(log1p (exp a))", "")             inputs are a b c d e, in order
- *     ONNX(LeakyRelu, 1, LATEST, "(where (lt a 0) (mul alpha a) a)", "alpha=0.01")
+ *     ONNX(LeakyRelu, 1, LATEST, "(where (gt a 0) a (mul alpha a))", "alpha=0.01")
  *     ONNX_C(Flatten, 1, 1, LATEST, import_flatten)                a function of type ImportFn
  *
  * with the versions since <= the opset of the node's domain <= until. Integers that shape the result

@@ -62,7 +62,7 @@ void import_old_prelu(ImportNode *n) {
     if (s.rank == 1 && s.dims[0] != 1 && t.rank > 2)
         slope = build_reshape(n->g, slope, t.rank - 1u, dims);
     RuleBind binds[] = {{"a", n->in[0]}, {"b", slope}};
-    n->out[0] = node_rule(n, "(where (lt a 0) (mul b a) a)", binds, 2);
+    n->out[0] = node_rule(n, "(where (gt a 0) a (mul b a))", binds, 2);
 }
 
 /* ---------------------------------------------------------------- modes of inference */

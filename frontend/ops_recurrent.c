@@ -21,11 +21,11 @@ static const Activation activations[] = {
     {"Tanh", "(tanh a)", false, false, 0, 0},
     {"Relu", "(relu a)", false, false, 0, 0},
     {"Affine", "(add (mul al a) be)", true, true, 1, 0},
-    {"LeakyRelu", "(where (lt a 0) (mul al a) a)", true, false, 0.01, 0},
+    {"LeakyRelu", "(where (gt a 0) a (mul al a))", true, false, 0.01, 0},
     {"ThresholdedRelu", "(where (gt a al) a 0)", true, false, 1, 0},
     {"ScaledTanh", "(mul al (tanh (mul be a)))", true, true, 1, 1},
     {"HardSigmoid", "(clip (add (mul al a) be) 0 1)", true, true, 0.2, 0.5},
-    {"Elu", "(where (lt a 0) (mul al (expm1 (min a 0))) a)", true, false, 1, 0},
+    {"Elu", "(where (gt a 0) a (mul al (expm1 (where (gt a 0) 0 a))))", true, false, 1, 0},
     {"Softsign", "(div a (add 1 (abs a)))", false, false, 0, 0},
     {"Softplus", "(add (max a 0) (log1p (exp (neg (abs a)))))", false, false, 0, 0},
 };

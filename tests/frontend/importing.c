@@ -269,7 +269,7 @@ Test(walk, functions_and_known_branches_are_inlined) {
     Value y = graph_root(m.graph, ENTRY_EVAL, false, "y")->value;
     double slope;
     cr_assert_eq(graph_op(m.graph, y), OP_add);
-    Value s = graph_operand(m.graph, y, 0), scaled = graph_operand(m.graph, s, 1);
+    Value s = graph_operand(m.graph, y, 0), scaled = graph_operand(m.graph, s, 2);
     cr_assert_eq(graph_op(m.graph, s), OP_where);
     cr_assert(const_splat(m.graph, graph_operand(m.graph, scaled, 0), &slope) && slope == 0.5);
     model_free(&m);

@@ -122,7 +122,7 @@ def arithmetic_cases():
     case("abs_kink", "Abs", [zeros_among(4, 5)], torch.abs)
     case("relu_kink", "Relu", [zeros_among(4, 5)], torch.relu)
     case("sqrt", "Sqrt", [np.abs(x) + 0.1], torch.sqrt)
-    case("prelu", "PRelu", [zeros_among(4, 5), numbers(5)], lambda x, s: torch.where(x >= 0, x, s * x))
+    case("prelu", "PRelu", [zeros_among(4, 5), numbers(5)], lambda x, s: torch.where(x > 0, x, s * x))
     case("where", "Where", [Fixed(x > 0), numbers(4, 1), numbers(5)], lambda c, a, b: torch.where(c, a, b))
 
 
@@ -150,6 +150,7 @@ def odd_values():
         with np.errstate(over="ignore"):
             value(f"add_{name}", "Add", [a, b], a + b)
             value(f"mul_{name}", "Mul", [a, b], a * b)
+            value(f"pow_{name}", "Pow", [a, np.array(5, np.int64)], a * a * a * a * a)
         value(f"div_{name}", "Div", [a, b], np.array([int(p) // int(q) if p >= 0 else -(-int(p) // int(q)) for p, q in zip(a, b)], dtype))
         value(f"mod_{name}", "Mod", [a, b], np.mod(a, b))
         value(f"less_{name}", "Less", [a, b], a < b)
