@@ -156,6 +156,29 @@ static const OnnxRow *row_find(Import *im, const char *domain, const char *op, i
     return NULL;
 }
 
+typedef struct OpHint {
+    const char *op, *text;
+} OpHint;
+static const OpHint op_hints[] = {
+#define HINT(op, text) {#op, text},
+#include "hints.def"
+#undef HINT
+};
+
+/* What to do about an op that is not to be had; the row of diag.def otherwise. */
+static void hint_op(ImportNode *n) {
+    const Onnx__NodeProto *p = n->proto;
+    const Diag *last = &n->g->diags.items[n->g->diags.n - 1];
+    DiagCode code = last->code;
+    bool is_general = !strcmp(last->hint, diag_info[code].hint);
+    if (!is_general || (code != E_OP_UNSUPPORTED && code != E_DYNAMIC_SHAPE)) return;
+    for (size_t i = 0; i < sizeof op_hints / sizeof *op_hints; i++)
+        if (!strcmp(op_hints[i].op, p->op_type)) diag_hint(n->g, "%s", op_hints[i].text);
+    if (code == E_OP_UNSUPPORTED && !is_main_domain(p->domain))
+        diag_hint(n->g, "export it as a local function of ONNX ops, or without the optimizer that "
+                        "put it there");
+}
+
 static void report_unsupported(ImportNode *n, bool is_known) {
     const Onnx__NodeProto *p = n->proto;
     if (is_known)
@@ -233,13 +256,30 @@ static bool is_any_made(const ImportNode *n) {
     return !n->n_out;
 }
 
-/* Says which parameters the obstacle cuts off, in the hint of its diagnostic. */
-static void hint_behind(Import *im) {
-    const Diag *last = &im->g->diags.items[im->g->diags.n - 1];
+/* The version of the op and the types of what it is given: "opset 18; inputs x f32[2,4], w f32[4]".
+ */
+static const char *node_about(const ImportNode *n) {
+    const Onnx__NodeProto *p = n->proto;
+    const char *text = arena_printf(n->arena, "opset %lld%s%s", (long long)n->opset,
+                                    is_main_domain(p->domain) ? "" : " of ",
+                                    is_main_domain(p->domain) ? "" : p->domain);
+    for (uint32_t i = 0, k = 0; i < n->n_in; i++) {
+        if (!*p->input[i]) continue;
+        bool is_tensor = n->in[i] && !(n->in[i] & SEQUENCE_BIT);
+        text = arena_printf(n->arena, "%s%s %s%s%s", text, k++ ? "," : "; inputs", p->input[i],
+                            is_tensor ? " " : "",
+                            is_tensor ? type_text(n->g, node_type(n, n->in[i])) : "");
+    }
+    return text;
+}
+
+/* Says of the obstacle what it is given, which parameters it cuts off, and what to do. */
+static void describe_obstacle(ImportNode *n) {
+    Import *im = n->im;
     const char *behind = im->top_node ? params_behind(im, im->top_node) : NULL;
-    const char *hint = last->hint ? last->hint : "";
-    if (behind)
-        diag_hint(im->g, "%s%sit cuts %s off from the loss", hint, *hint ? "; " : "", behind);
+    hint_op(n);
+    diag_detail(im->g, node_about(n),
+                behind ? arena_printf(im->arena, "no gradient: %s would not train", behind) : NULL);
 }
 
 static void import_node(Import *im, const Onnx__NodeProto *p) {
@@ -268,7 +308,7 @@ static void import_node(Import *im, const Onnx__NodeProto *p) {
         diag_add(g, E_OP_UNSUPPORTED, g->loc, p->op_type, " in this form");
     bool is_obstacle =
         g->diags.n > before && diag_info[g->diags.items[g->diags.n - 1].code].severity == SEV_ERROR;
-    if (is_obstacle) hint_behind(im);
+    if (is_obstacle) describe_obstacle(&n);
     for (size_t i = 0; i < p->n_output; i++) scope_define(im, p->output[i], fold_value(im, out[i]));
 }
 

@@ -39,7 +39,7 @@ void diag_add(Graph *g, DiagCode code, LocId loc, ...) {
     const char *hint = text_format(d->arena, diag_info[code].hint, args);
     va_end(args);
     LIST_RESERVE(d->arena, d->items, d->n, d->cap);
-    d->items[d->n++] = (Diag){code, loc, text, hint};
+    d->items[d->n++] = (Diag){.code = code, .loc = loc, .text = text, .hint = hint};
 }
 
 void diag_hint(Graph *g, const char *fmt, ...) {
@@ -48,6 +48,13 @@ void diag_hint(Graph *g, const char *fmt, ...) {
     va_start(args, fmt);
     g->diags.items[g->diags.n - 1].hint = text_format(g->diags.arena, fmt, args);
     va_end(args);
+}
+
+void diag_detail(Graph *g, const char *about, const char *blocks) {
+    if (!g->diags.n) return;
+    Diag *last = &g->diags.items[g->diags.n - 1];
+    if (about) last->about = about;
+    if (blocks) last->blocks = blocks;
 }
 
 bool diag_has_errors(const Graph *g) { return diag_exit_status(g) != 0; }
@@ -85,14 +92,43 @@ static void loc_print(const Graph *g, LocId loc, FILE *f) {
     fputc('\n', f);
 }
 
+/* Equal obstacles of nodes of one op are told once; their other places follow in a line. */
+static bool is_alike(const Graph *g, const Diag *a, const Diag *b) {
+    bool is_node = a->loc && b->loc && a->code == b->code;
+    return is_node && !strcmp(a->text, b->text) && !strcmp(g->locs[a->loc].op, g->locs[b->loc].op);
+}
+
+static bool is_told(const Graph *g, uint32_t at) {
+    for (uint32_t i = 0; i < at; i++)
+        if (is_alike(g, &g->diags.items[i], &g->diags.items[at])) return true;
+    return false;
+}
+
+static void print_others(const Graph *g, uint32_t at, FILE *f) {
+    enum { NAMED = 12 };
+    uint32_t n = 0;
+    for (uint32_t i = at + 1; i < g->diags.n; i++)
+        n += is_alike(g, &g->diags.items[at], &g->diags.items[i]);
+    if (!n) return;
+    fprintf(f, "  and %u more:", n);
+    for (uint32_t i = at + 1, k = 0; i < g->diags.n && k < NAMED; i++)
+        if (is_alike(g, &g->diags.items[at], &g->diags.items[i]))
+            fprintf(f, "%s %s", k++ ? "," : "", g->locs[g->diags.items[i].loc].name);
+    fputs(n > NAMED ? ", ...\n" : "\n", f);
+}
+
 void diag_print(const Graph *g, FILE *f) {
     static const char *const severity[] = {
         [SEV_NOTE] = "note", [SEV_WARNING] = "warning", [SEV_ERROR] = "error"};
     for (uint32_t i = 0; i < g->diags.n; i++) {
         const Diag *d = &g->diags.items[i];
+        if (is_told(g, i)) continue;
         fprintf(f, "%s[%s]: %s\n", severity[diag_info[d->code].severity], diag_info[d->code].code,
                 d->text);
         loc_print(g, d->loc, f);
+        print_others(g, i, f);
+        if (d->about) fprintf(f, "  %s\n", d->about);
+        if (d->blocks) fprintf(f, "  %s\n", d->blocks);
         if (d->hint[0]) fprintf(f, "  hint: %s\n", d->hint);
     }
 }

@@ -40,8 +40,13 @@ static void diags_copy(Graph *to, const Graph *from) {
     for (uint32_t i = 0; i < from->diags.n; i++) {
         const Diag *old = &from->diags.items[i];
         LIST_RESERVE(to->arena, d->items, d->n, d->cap);
-        d->items[d->n++] = (Diag){old->code, old->loc, arena_strdup(to->arena, old->text),
-                                  arena_strdup(to->arena, old->hint)};
+        d->items[d->n++] =
+            (Diag){.code = old->code,
+                   .loc = old->loc,
+                   .text = arena_strdup(to->arena, old->text),
+                   .hint = arena_strdup(to->arena, old->hint),
+                   .about = old->about ? arena_strdup(to->arena, old->about) : NULL,
+                   .blocks = old->blocks ? arena_strdup(to->arena, old->blocks) : NULL};
     }
 }
 

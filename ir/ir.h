@@ -134,11 +134,13 @@ typedef enum DiagCode {
 typedef enum Severity { SEV_NOTE, SEV_WARNING, SEV_ERROR } Severity;
 typedef struct DiagInfo { const char *code; Severity severity; int exit_status; const char *format, *hint; } DiagInfo;
 extern const DiagInfo diag_info[N_DIAGS];
-typedef struct Diag { DiagCode code; LocId loc; const char *text, *hint; } Diag;
+typedef struct Diag { DiagCode code; LocId loc; const char *text, *hint, *about, *blocks; } Diag;
+        /* about: what the place holds (op version, inputs with their types); blocks: what cannot be had because of it; NULL: nothing is known */
 typedef struct DiagList { Arena *arena; Diag *items; uint32_t n, cap; } DiagList;
 /* Collects; never prints or exits. Arguments fill the format of the row. Equal diagnostics are kept once. */
 void diag_add(Graph *, DiagCode, LocId, ...);
 void diag_hint(Graph *, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* replaces the last one's hint */
+void diag_detail(Graph *, const char *about, const char *blocks); /* of the last one; strings in the graph's arena, or NULL */
 bool diag_has_errors(const Graph *);
 int diag_exit_status(const Graph *);                         /* that of the first error; 0 where none */
 void diag_print(const Graph *, FILE *);                      /* all of them: "error[E_...]: text", node, op, module, hint */

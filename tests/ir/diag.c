@@ -23,7 +23,9 @@ Test(diag, a_derived_place_names_the_node_it_comes_from) {
     Graph *g = graph_new("t");
     LocId node = graph_loc(g, (Loc){LOC_NODE, "n", "Conv", "", 0});
     diag_add(g, E_SHAPES, graph_loc_derived(g, LOC_GRADIENT, node), "x");
-    expect_print(g, "error[E_SHAPES]: shapes do not fit: x\n  gradient of node n (Conv)\n");
+    diag_hint(g, "h");
+    expect_print(g,
+                 "error[E_SHAPES]: shapes do not fit: x\n  gradient of node n (Conv)\n  hint: h\n");
 }
 
 Test(diag, hints_take_the_same_arguments) {
@@ -61,7 +63,26 @@ Test(diag, severities_print_as_words) {
     expect_print(
         g,
         "note[N_TRAINS]: 3 of 4 parameters train: a, b, c\nwarning[W_UNTRAINED]: parameter w does "
-        "not reach the loss and will not train\n");
+        "not reach the loss and will not train\n  hint: --freeze says that it need not\n");
+}
+
+Test(diag, equal_obstacles_of_one_op_are_told_once_with_all_places) {
+    Graph *g = graph_new("t");
+    const char *const names[] = {"a", "b", "c"};
+    for (int i = 0; i < 3; i++) {
+        diag_add(g, E_OP_ATTRIBUTE, graph_loc(g, (Loc){LOC_NODE, names[i], "Pad", "", 0}), "Pad",
+                 "mode", "odd");
+        diag_hint(g, "h");
+        if (!i) diag_detail(g, "opset 9", "no gradient: w would not train");
+    }
+    diag_add(g, E_OP_ATTRIBUTE, graph_loc(g, (Loc){LOC_NODE, "d", "Pad", "", 0}), "Pad", "mode",
+             "even");
+    diag_hint(g, "h");
+    expect_print(
+        g,
+        "error[E_OP_ATTRIBUTE]: op Pad: attribute mode: odd\n  node a (Pad)\n  and 2 more: b, c\n"
+        "  opset 9\n  no gradient: w would not train\n  hint: h\n"
+        "error[E_OP_ATTRIBUTE]: op Pad: attribute mode: even\n  node d (Pad)\n  hint: h\n");
 }
 
 Test(diag, all_wrong_shapes_of_a_graph_are_collected) {
@@ -72,7 +93,9 @@ Test(diag, all_wrong_shapes_of_a_graph_are_collected) {
     cr_assert_eq(build_unary(g, OP_exp, bad), 0);
     cr_assert_eq(build_unary(g, OP_exp, c), 0);
     expect_print(g, "error[E_SHAPES]: shapes do not fit: add(f32[2], f32[3]): dims differ\n"
-                    "error[E_DTYPE]: type i64 is not possible here: exp: needs floats\n");
+                    "  hint: are the --dim values those that the model was exported for?\n"
+                    "error[E_DTYPE]: type i64 is not possible here: exp: needs floats\n"
+                    "  hint: export the model with another type there, or put a Cast before it\n");
 }
 
 Test(diag, a_rule_that_does_not_build_is_a_fault_of_ours) {
