@@ -3,10 +3,10 @@
  * All readers of an initializer say what they take it for. Where they agree, it shows that
  * parameter, kept, transposed or reshaped. Where they name several, the exporter has merged
  * parameters of equal values: each gets a value of its own, which its readers are made to read in
- * the unpacked file, so that nothing later knows of it. In TorchScript's files, which name modules
- * but not parameters, the readers of a table and of a head may be one tied matrix: there only equal
- * constants are split, and copies that equal nodes read. Where two initializers claim one name,
- * they must hold the same values, else the later keeps the graph's name. */
+ * the unpacked file, so that nothing later knows of it. Readers in TorchScript's files that name
+ * modules, and no Identity, may as well read one tied parameter: there only constants are split,
+ * and other names are aliases. Where two initializers claim one name, they must hold the same
+ * values, else they keep the graph's names. */
 #include "identity.h"
 #include <fnmatch.h>
 #include <string.h>

@@ -210,7 +210,7 @@ static const char *role_suffix(const Reader *r, const char *own) {
 
 /* The bias that one of the next nodes adds to r's result; NULL where there is none. */
 static const char *bias_of(Identity *id, const Reader *r) {
-    const char *result = r->node->output[0];
+    const char *result = r->node->n_output ? r->node->output[0] : "";
     for (uint32_t i = r->index + 1; i < id->graph->n_node && i < r->index + 4; i++) {
         const Onnx__NodeProto *node = id->graph->node[i];
         if (strcmp(node->op_type, "Add") || node->n_input != 2) continue;
