@@ -18,10 +18,39 @@ void import_div(ImportNode *n) {
     n->out[0] = build_binary(n->g, is_float ? OP_div : OP_idiv, n->in[0], n->in[1]);
 }
 
-/* The result has the base's type; integers go through f64. */
+/* A known whole power of integers is a product, exact and wrapping. */
+static Value whole_power(ImportNode *n, Value base, int64_t exponent) {
+    Value result = node_number(n, (DType)node_type(n, base)->dtype, 1);
+    for (bool is_first = true; exponent > 0; exponent >>= 1) {
+        if (exponent & 1) {
+            result = is_first ? base : build_binary(n->g, OP_mul, result, base);
+            is_first = false;
+        }
+        if (exponent > 1) base = build_binary(n->g, OP_mul, base, base);
+    }
+    return result;
+}
+
+static bool is_known_number(ImportNode *n, Value v, double *x) {
+    Tensor t;
+    if (!node_known(n, v, &t) || type_elems(&t.type) != 1) return false;
+    *x = dtype_info[t.type.dtype].cls == CLASS_FLT ? t.u.f[0] : (double)t.u.i[0];
+    return true;
+}
+
+/* The result has the base's type; other powers of integers go through floats. */
 void import_pow(ImportNode *n) {
     DType type = (DType)node_type(n, n->in[0])->dtype;
-    DType wide = class_of(n, n->in[0]) == CLASS_FLT ? type : DT_F64;
+    bool is_float = class_of(n, n->in[0]) == CLASS_FLT;
+    double e;
+    bool is_whole = !is_float && is_known_number(n, n->in[1], &e) && e >= 0 && e <= 1024 &&
+                    e == (double)(int64_t)e && node_type(n, n->in[1])->rank == 0;
+    if (is_whole) {
+        Type t = *node_type(n, n->in[0]);
+        n->out[0] = build_expand(n->g, whole_power(n, n->in[0], (int64_t)e), t.rank, t.dims);
+        return;
+    }
+    DType wide = is_float ? type : DT_F64;
     Value base = build_cast(n->g, n->in[0], wide), exponent = build_cast(n->g, n->in[1], wide);
     n->out[0] = build_cast(n->g, build_binary(n->g, OP_pow, base, exponent), type);
 }
@@ -87,13 +116,6 @@ void import_mean(ImportNode *n) {
 }
 
 /* ---------------------------------------------------------------- clip, casts */
-
-static bool is_known_number(ImportNode *n, Value v, double *x) {
-    Tensor t;
-    if (!node_known(n, v, &t) || type_elems(&t.type) != 1) return false;
-    *x = dtype_info[t.type.dtype].cls == CLASS_FLT ? t.u.f[0] : (double)t.u.i[0];
-    return true;
-}
 
 /* Known bounds: the gradient stops at them, as PyTorch's does. What may train, or be fed, shares it
  * evenly where it is met (torch.clamp of tensors). Where bounds may be crossed, the upper one wins:
