@@ -347,9 +347,10 @@ Input *graph_add_input(Graph *g, Input in) {
 }
 
 Root *graph_root(const Graph *g, EntryKind e, bool is_update, const char *name) {
-    for (uint32_t i = 0; i < g->entries[e].n; i++) {
+    const char *key = intern_find(g, name); /* names of roots are interned */
+    for (uint32_t i = 0; key && i < g->entries[e].n; i++) {
         Root *r = &g->entries[e].roots[i];
-        if (r->is_update == is_update && strcmp(r->name, name) == 0) return r;
+        if (r->is_update == is_update && r->name == key) return r;
     }
     return NULL;
 }

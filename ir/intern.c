@@ -61,12 +61,24 @@ void *list_reserve(Arena *a, void *list, uint32_t n, uint32_t *cap, size_t item_
 
 /* ---------------------------------------------------------------- strings */
 
+static const char *str_find(const struct Interner *in, const char *s, uint64_t *hash) {
+    *hash = hash_bytes(1, s, strlen(s));
+    uint32_t cursor = (uint32_t)*hash, id;
+    while ((id = table_next(&in->strings, *hash, &cursor)))
+        if (strcmp(in->string_at[id - 1], s) == 0) return in->string_at[id - 1];
+    return NULL;
+}
+
+const char *intern_find(const Graph *g, const char *s) {
+    uint64_t hash;
+    return str_find(g->interner, s, &hash);
+}
+
 const char *graph_str(Graph *g, const char *s) {
     struct Interner *in = g->interner;
-    uint64_t h = hash_bytes(1, s, strlen(s));
-    uint32_t cursor = (uint32_t)h, id;
-    while ((id = table_next(&in->strings, h, &cursor)))
-        if (strcmp(in->string_at[id - 1], s) == 0) return in->string_at[id - 1];
+    uint64_t h;
+    const char *known = str_find(in, s, &h);
+    if (known) return known;
     LIST_RESERVE(g->arena, in->string_at, in->n_strings, in->cap_strings);
     in->string_at[in->n_strings++] = arena_strdup(g->arena, s);
     table_add(g->arena, &in->strings, h, in->n_strings);

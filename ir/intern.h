@@ -32,6 +32,7 @@ void *list_reserve(Arena *, void *list, uint32_t n, uint32_t *cap, size_t item_b
 #define LIST_RESERVE(arena, list, n, cap)                                                          \
     ((list) = list_reserve(arena, list, n, &(cap), sizeof *(list)))
 
+const char *intern_find(const Graph *, const char *); /* the interned string, NULL where there is none */
 void intern_init(Graph *);
 void intern_copy(Graph *to,
                  const Graph *from); /* types, attributes, locations: the ids stay the same */
