@@ -179,14 +179,18 @@ static void scalar_siblings(Fuse *f) {
     }
 }
 
-/* In the body of a loop: maps of as many elements, whatever they read. What a launch costs counts
- * once per turn. */
+/* In the body of a loop: maps of as many elements, whatever they read, each with the few of that
+ * size before it. What a launch costs counts once per turn. */
 static void map_siblings(Fuse *f) {
     for (Value v = 1; v < f->g->n_nodes; v++) {
         if (!f->computed[v] || fuse_find(f, v) != v || f->groups[v].cls != FUSE_MAP) continue;
-        for (Value u = 1; u < v; u++) {
-            if (!f->computed[u] || fuse_find(f, u) != u || f->groups[u].cls != FUSE_MAP) continue;
-            if (f->groups[u].elems == f->groups[v].elems && fuse_merge_siblings(f, u, v)) break;
+        int tries = 0;
+        for (Value u = v; --u && tries < MAX_SIBLINGS;) {
+            if (!f->computed[u] || fuse_find(f, u) != u || f->groups[u].cls != FUSE_MAP ||
+                f->groups[u].elems != f->groups[v].elems)
+                continue;
+            tries++;
+            if (fuse_merge_siblings(f, u, v)) break;
         }
     }
 }
