@@ -84,6 +84,11 @@ bool bytes_constant(const TensorSource *);
 /* identity_zeros.c: biases that were dropped for being zeros */
 void zeros_restore(Identity *);
 
+/* identity_report.c: notes */
+void identity_report(Identity *);
+
+bool source_is_float(const TensorSource *);
+bool reader_is_norm(const Reader *); /* scale or bias of a norm */
 Shown *shown_add(Import *, Shown);
 void identity_alias(Identity *, const char *name, const char *of);
 bool name_is_made(const char *name); /* "onnx::MatMul_12"; before PyTorch 1.12 "12" */
