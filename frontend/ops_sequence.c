@@ -1,8 +1,8 @@
 /* ops_sequence.c - sequences of tensors of known length: SplitToSequence, SequenceEmpty,
  * SequenceConstruct, SequenceInsert, SequenceErase, SequenceAt, SequenceLength, ConcatFromSequence;
- * and optionals: Optional, OptionalHasElement, OptionalGetElement. A sequence is a list of Values
- * that import.c's values refer to; no node of the IR holds one. An optional that holds something is
- * that value; an empty one is a sequence of no length at all. */
+ * SequenceMap; and optionals: Optional, OptionalHasElement, OptionalGetElement. A sequence is a
+ * list of Values that import.c's values refer to; no node of the IR holds one. An optional that
+ * holds something is that value; an empty one is a sequence of no length at all. */
 #include "context.h"
 #include <string.h>
 
@@ -183,4 +183,42 @@ void import_concat_from_sequence(ImportNode *n) {
         items[i] = is_stack ? build_reshape(n->g, s->items[i], t.rank + 1u, dims) : s->items[i];
     }
     n->out[0] = build_concat(n->g, items, s->n, axis);
+}
+
+/* ---------------------------------------------------------------- SequenceMap */
+
+/* One copy of the body per element: other inputs are sequences of the same length, or the same for
+ * all. */
+void import_sequence_map(ImportNode *n) {
+    const Sequence *s = sequence_at(n, 0);
+    const Onnx__AttributeProto *body = find_attribute(n->im->scope, n->proto, "body");
+    if (!s) return;
+    if (!body || !body->g || body->g->n_input != n->n_in || body->g->n_output < n->n_out) {
+        node_fail(n, "body", "has other inputs or outputs");
+        return;
+    }
+    uint32_t length = s->n;
+    Value *all = arena_alloc(n->arena, ((size_t)length * n->n_out + 1) * sizeof *all),
+          *out = arena_alloc(n->arena, (n->n_out + 1u) * sizeof *out);
+    for (uint32_t i = 0; i < length; i++) {
+        Scope inner;
+        subgraph_open(n, body->g, &inner);
+        for (uint32_t k = 0; k < n->n_in; k++) {
+            const Sequence *other =
+                n->in[k] & SEQUENCE_BIT ? &n->im->sequences[n->in[k] & ~SEQUENCE_BIT] : NULL;
+            if (other && other->n != length) {
+                node_fail_shapes(n, "sequences of %u and %u", length, other->n);
+                return;
+            }
+            names_set(n->arena, &inner.values, graph_str(n->g, body->g->input[k]->name),
+                      other ? other->items[i] : n->in[k]);
+        }
+        subgraph_import(n, &inner, body->g, arena_printf(n->arena, "[%u]", i), n->n_out, out);
+        for (uint32_t k = 0; k < n->n_out; k++) {
+            if (!out[k] || out[k] & SEQUENCE_BIT) return; /* what is wrong has been said */
+            all[k * length + i] = out[k];
+        }
+    }
+    for (uint32_t k = 0; k < n->n_out; k++)
+        n->out[k] = sequence_new(n, all + (size_t)k * length, length);
 }

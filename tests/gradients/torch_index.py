@@ -190,6 +190,10 @@ def odd_values():
     out.append((make("SequenceLength", ["seq.3"], ["seq.y1"]), {}, [np.array(3)]))
     out.append((make("SequenceAt", ["seq.3", "seq.last"], ["seq.y2"]), {}, [b]))
     out.append((make("OptionalHasElement", ["seq.5"], ["seq.y3"]), {}, [np.array(True)]))
+    info = [t.helper.make_tensor_value_info(n, t.TensorProto.FLOAT, [2]) for n in ("item", "same", "made")]
+    body = t.helper.make_graph([make("Add", ["item", "same"], ["made"])], "body", info[:2], info[2:])
+    out.append((make("SequenceMap", ["seq.3", "seq.b"], ["seq.7"], body=body), {}, []))
+    out.append((make("ConcatFromSequence", ["seq.7"], ["seq.y4"], axis=0), {}, [np.concatenate([c + b, a + b, b + b])]))
     codes = torch.arange(256, dtype=torch.uint8)
     points = np.array([0, 0.3, -0.3, 1.0625, 1.1875, 17, 230, 250, 447, 460, 1e5, -1e5, 1e-4, 2 ** -9, 2 ** -10, 3 * 2 ** -11], np.float32)
     for name, dtype, code in (("e4m3fn", torch.float8_e4m3fn, 17), ("e4m3fnuz", torch.float8_e4m3fnuz, 18),
