@@ -173,11 +173,16 @@ void import_lp_norm(ImportNode *n) {
 void import_lrn(ImportNode *n) {
     Value x = node_in(n, 0);
     Type t = *node_type(n, x);
-    int64_t size = node_int(n, "size", 1), one = 1, low = (size - 1) / 2, high = size / 2;
+    int64_t size = node_int(n, "size", 1), one = 1;
     if (t.rank < 2) {
         node_fail_shapes(n, "[N, C, ...] is wanted");
         return;
     }
+    if (size < 1 || size > INT32_MAX) {
+        node_fail(n, "size", "%lld is out of range", (long long)size);
+        return;
+    }
+    int64_t low = (size - 1) / 2, high = size / 2;
     int64_t plane = t.dims[0] && t.dims[1] ? type_elems(&t) / (t.dims[0] * t.dims[1]) : 0;
     Value sq = build_reshape(n->g, build_binary(n->g, OP_mul, x, x), 3,
                              (int64_t[]){t.dims[0], t.dims[1], plane});
