@@ -88,6 +88,8 @@ struct Import {
     uint32_t n_streams;
     NameMap rows;                    /* ONNX op -> its first row in onnx.def, + 1 */
     const Onnx__NodeProto *top_node; /* the node of the main graph that is being imported */
+    Value *blocked; /* what nodes read that could not be imported */
+    uint32_t n_blocked, cap_blocked;
 };
 
 /* A sequence (SplitToSequence, ...) is a Value with this bit: the rest indexes Import.sequences. */
@@ -95,6 +97,10 @@ struct Import {
 /* What a function's omitted optional input is bound to: reading it is reading no input at all. */
 #define OMITTED UINT32_MAX
 
+/* cut.c: names the parameters that no gradient would reach; for models that have errors. */
+void cut_report(Import *);
+/* live.c: a tensor that --loss names and the model lacks; for models that have errors. */
+void loss_report(Import *);
 /* dims.c: binds every dimension of the inputs, adds the graph's inputs. false after diagnostics. */
 bool dims_bind(Import *);
 /* identity.c: fills Import.shown: which parameter each initializer holds, under which name; gives
@@ -124,8 +130,6 @@ Value params_add_constant(Import *, const char *output, const TensorSource *);
 /* Names of the trained parameters that lie behind a node, "a, b and 3 more", or NULL where none
  * does. */
 const char *params_behind(Import *, const Onnx__NodeProto *);
-/* The closest of the names to `name`, or NULL where none is near. */
-const char *closest_name(Arena *, const char *name, const char *const *names, uint32_t n);
 
 /* quantised.c: marks the initializers that quantised ops read. */
 void quantised_mark(Import *);

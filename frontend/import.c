@@ -282,6 +282,19 @@ static void describe_obstacle(ImportNode *n) {
                 behind ? arena_printf(im->arena, "no gradient: %s would not train", behind) : NULL);
 }
 
+/* A node that is not imported: who knows which gradients it would pass on? */
+static void note_blocked(Import *im, const Value *in, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (!in[i] || in[i] & SEQUENCE_BIT) continue;
+        if (im->n_blocked == im->cap_blocked) {
+            im->cap_blocked = 2 * im->cap_blocked + 16;
+            im->blocked = arena_grow(im->arena, im->blocked, im->n_blocked * sizeof *in,
+                                     im->cap_blocked * sizeof *in);
+        }
+        im->blocked[im->n_blocked++] = in[i];
+    }
+}
+
 static void import_node(Import *im, const Onnx__NodeProto *p) {
     Graph *g = im->g;
     uint32_t before = g->diags.n;
@@ -309,6 +322,7 @@ static void import_node(Import *im, const Onnx__NodeProto *p) {
     bool is_obstacle =
         g->diags.n > before && diag_info[g->diags.items[g->diags.n - 1].code].severity == SEV_ERROR;
     if (is_obstacle) describe_obstacle(&n);
+    if (!is_open || !is_any_made(&n)) note_blocked(im, in, p->n_input);
     for (size_t i = 0; i < p->n_output; i++) scope_define(im, p->output[i], fold_value(im, out[i]));
 }
 
@@ -318,10 +332,23 @@ void import_nodes(Import *im, Onnx__NodeProto *const *nodes, size_t n) {
 
 /* ---------------------------------------------------------------- one walk */
 
+/* Inputs whose dims are not bound block what reads them, so that other obstacles are told as well.
+ */
+static void define_unbound(Import *im) {
+    const Onnx__GraphProto *graph = im->file->proto->graph;
+    for (size_t i = 0; i < graph->n_input; i++) {
+        const char *name = graph_str(im->g, graph->input[i]->name);
+        uint32_t known;
+        if (!names_get(&im->initializers, name, &known) && !graph_input(im->g, name))
+            scope_define(im, name, 0);
+    }
+}
+
 static void define_leaves(Import *im) {
     im->g->loc = 0;
     for (uint32_t i = 0; i < im->g->n_inputs; i++)
         scope_define(im, im->g->inputs[i].name, build_input(im->g, im->g->inputs[i].name));
+    define_unbound(im);
     for (uint32_t i = 0; i < im->sets.cap; i++)
         if (im->sets.names[i]) scope_define(im, im->sets.names[i], im->sets.values[i]);
     for (uint32_t i = 0; i < im->n_shown; i++)
@@ -464,16 +491,19 @@ static bool sources_read(Import *im) {
 static bool import_all(Import *im) {
     describe_model(im);
     index_rows(im);
-    bool is_valid = sources_read(im);
-    is_valid &= dims_bind(im);
-    is_valid &= params_add(im);
-    if (!is_valid || diag_has_errors(im->g)) return false;
+    if (!sources_read(im)) return false;
+    bool is_bound = dims_bind(im);
+    is_bound &= params_add(im);
     statistics_restore(im);
     dropouts_find(im);
     if (!im->options->eval_only) walk(im, WALK_MICRO);
-    if (!diag_has_errors(im->g)) walk(im, WALK_EVAL);
+    if (is_bound && !diag_has_errors(im->g)) walk(im, WALK_EVAL);
+    if (diag_has_errors(im->g) && !im->options->eval_only) {
+        cut_report(im);
+        loss_report(im);
+    }
     list_tensors(im);
-    return !diag_has_errors(im->g);
+    return is_bound && !diag_has_errors(im->g);
 }
 
 static const char *name_of_path(Graph *g, const char *path) {

@@ -48,6 +48,21 @@ static const char *loss_tensor(const Import *im) {
     return loss && strcmp(loss, "output") && has_output(im, "logits") ? "logits" : NULL;
 }
 
+void loss_report(Import *im) {
+    const Onnx__GraphProto *graph = im->file->proto->graph;
+    const char *loss = im->options->loss, *colon = loss ? strchr(loss, ':') : NULL;
+    if (!colon || has_tensor(im, colon + 1)) return;
+    size_t n = 0, total = 1;
+    for (size_t i = 0; i < graph->n_node; i++) total += graph->node[i]->n_output;
+    const char **names = arena_alloc(im->arena, total * sizeof *names);
+    for (size_t i = 0; i < graph->n_node; i++)
+        for (size_t k = 0; k < graph->node[i]->n_output; k++)
+            names[n++] = graph->node[i]->output[k];
+    const char *closest = closest_name(im->arena, colon + 1, names, (uint32_t)n);
+    diag_add(im->g, E_LOSS_TENSOR, 0, colon + 1);
+    if (closest) diag_hint(im->g, "did you mean %s?", closest);
+}
+
 /* Is an output declared with more elements than one? */
 static bool is_declared_wide(const Onnx__ValueInfoProto *output) {
     const Onnx__TypeProto *type = output->type;

@@ -162,7 +162,7 @@ static void report_untrained(Autodiff *p, const Value *of_state, uint32_t n_trai
         if (cut && !n_trained)
             diag_add(g, E_NO_GRADIENT, graph_node(g, cut)->loc, name_of_op(g, cut), s->name);
         else
-            diag_add(g, W_UNTRAINED, 0, s->name);
+            diag_add(g, W_UNTRAINED, cut ? graph_node(g, cut)->loc : 0, s->name);
         if (cut && n_trained)
             diag_hint(g, "op %s on its way to the loss has no gradient", name_of_op(g, cut));
         s->trains = false;

@@ -115,21 +115,32 @@ static bool pick_output(const PassContext *ctx, LossKind kind, Target *found) {
     return n == 1 || logits;
 }
 
+bool loss_kind(PassContext *ctx, LossKind *kind) {
+    const char *text = ctx->options->loss, *tensor = text ? strchr(text, ':') : NULL;
+    size_t n = !text ? 0 : tensor ? (size_t)(tensor - text) : strlen(text);
+    *kind = text ? LOSS_NONE : LOSS_OUTPUT;
+    for (int k = LOSS_OUTPUT; text && k < N_LOSSES; k++)
+        if (strlen(rows[k].name) == n && !memcmp(rows[k].name, text, n)) *kind = (LossKind)k;
+    if (*kind) return true;
+    diag_add(ctx->g, E_LOSS_UNKNOWN, 0, text);
+    diag_hint(ctx->g, "one of %s", kinds_text(ctx));
+    return false;
+}
+
+static void report_no_tensor(PassContext *ctx, const char *tensor) {
+    const PassOptions *o = ctx->options;
+    const char *closest = closest_name(ctx->arena, tensor, o->tensor_names, o->n_tensors);
+    diag_add(ctx->g, E_LOSS_TENSOR, 0, tensor);
+    diag_hint(ctx->g, "%s%s%soutputs: %s", closest ? "did you mean " : "", closest ? closest : "",
+              closest ? "? " : "", outputs_text(ctx));
+}
+
 static bool choose(LossPass *p) {
     PassContext *ctx = p->ctx;
     const char *text = ctx->options->loss, *tensor = text ? strchr(text, ':') : NULL;
-    size_t n = !text ? 0 : tensor ? (size_t)(tensor - text) : strlen(text);
-    for (int k = LOSS_OUTPUT; text && k < N_LOSSES; k++)
-        if (strlen(rows[k].name) == n && !memcmp(rows[k].name, text, n)) p->kind = (LossKind)k;
-    if (text && !p->kind) {
-        diag_add(p->g, E_LOSS_UNKNOWN, 0, text);
-        diag_hint(p->g, "one of %s", kinds_text(ctx));
-        return false;
-    }
-    if (!text) p->kind = LOSS_OUTPUT;
+    if (!loss_kind(ctx, &p->kind)) return false;
     if (tensor && !find_tensor(ctx, tensor + 1, &p->target)) {
-        diag_add(p->g, E_LOSS_TENSOR, 0, tensor + 1);
-        diag_hint(p->g, "outputs: %s", outputs_text(ctx));
+        report_no_tensor(ctx, tensor + 1);
         return false;
     }
     if (tensor || pick_output(ctx, p->kind, &p->target)) return true;

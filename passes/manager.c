@@ -22,8 +22,8 @@ const PassInfo pass_info[] = {
 };
 const uint32_t n_passes = sizeof pass_info / sizeof *pass_info;
 
-static const char training[] =
-    "loss,simplify,match,census,autodiff,accumulate,optimizer,expand,simplify,pack,fuse,schedule,memplan";
+static const char training[] = "loss,simplify,match,census,autodiff,accumulate,optimizer,expand,"
+                               "simplify,pack,fuse,schedule,memplan";
 static const char forward[] = "simplify,match,census,expand,simplify,fuse,schedule,memplan";
 
 bool pass_fuel(PassContext *ctx) {
@@ -266,6 +266,12 @@ static const PassInfo *find_pass(const char *name, size_t n) {
 static void keep_eval_only(Graph *g) {
     for (int e = 0; e < N_ENTRIES; e++)
         if (e != ENTRY_EVAL) g->entries[e].n = 0;
+}
+
+void passes_check_options(PassContext *ctx) {
+    LossKind kind;
+    loss_kind(ctx, &kind);
+    optimizer_is_known(ctx);
 }
 
 bool passes_run(PassContext *ctx, const char *names) {

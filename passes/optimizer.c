@@ -31,6 +31,8 @@ static const OptimizerRow *find_optimizer(PassContext *ctx) {
     return NULL;
 }
 
+bool optimizer_is_known(PassContext *ctx) { return find_optimizer(ctx) != NULL; }
+
 typedef struct Optimizer {
     PassContext *ctx;
     Graph *g;

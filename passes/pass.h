@@ -36,6 +36,9 @@ extern const PropertyInfo property_info[N_PROPERTIES];
 
 /* Takes one unit of rewrite fuel; false where none is left. */
 bool pass_fuel(PassContext *);
+/* Do --loss and --optimizer name what there is? Else a diagnostic. loss.c, optimizer.c */
+bool loss_kind(PassContext *, LossKind *);
+bool optimizer_is_known(PassContext *);
 /* Notes a near miss at the ONNX node `at`: why it is no `macro`. Kept for trainc plan -v; the same
  * text is kept once per macro and location. */
 void match_note(PassContext *, const char *macro, LocId at, const char *fmt, ...)

@@ -91,6 +91,9 @@ extern const uint32_t n_passes;
  * these options. Verifies after each. Replaces ctx->g. false after diagnostics (in ctx->g->diags)
  * or a fault (reproducer written, named in the log). */
 bool passes_run(PassContext *, const char *names);
+/* Of a model that was not imported: what the options say that cannot be, into ctx->g's diagnostics, so
+ * that it is told with the rest. */
+void passes_check_options(PassContext *);
 /* Reads "loss=mse:y optimizer=sgd ignore_index=-100 batch=8 micro_batch=4 forward_only=1 fuel=9
  * ..." over *o. false: an unknown word. */
 bool pass_options_parse(const char *text, Arena *, PassOptions *o);

@@ -56,7 +56,9 @@ static PackMode pack_mode(void) {
     return always ? PACK_ALWAYS : never ? PACK_NEVER : PACK_PAYS;
 }
 
-static bool run_passes(PlannedStep *s, const Options *o, bool for_gpu, PackMode pack) {
+/* Of a model that was not imported, what else is wrong is told. */
+static bool run_passes(PlannedStep *s, const Options *o, bool for_gpu, PackMode pack,
+                       bool is_imported) {
     const char *fuel = getenv("TRAINC_FUEL");
     s->options = (PassOptions){.loss = o->loss,
                                .ignore_index = o->ignore_index,
@@ -81,7 +83,9 @@ static bool run_passes(PlannedStep *s, const Options *o, bool for_gpu, PackMode 
                               .arena = o->arena,
                               .options = &s->options,
                               .log = stderr};
-    return passes_run(&s->passes, NULL);
+    if (is_imported) return passes_run(&s->passes, NULL);
+    passes_check_options(&s->passes);
+    return false;
 }
 
 static const Graph *graph_of(const PlannedStep *s) {
@@ -91,7 +95,7 @@ static const Graph *graph_of(const PlannedStep *s) {
 /* One attempt: 0, or the exit status after its diagnostics were printed. */
 static int attempt_packed(PlannedStep *s, const Options *o, bool for_gpu, int64_t micro,
                           PackMode pack) {
-    bool ok = import(s, o, micro) && run_passes(s, o, for_gpu, pack);
+    bool ok = run_passes(s, o, for_gpu, pack, import(s, o, micro));
     const Graph *g = graph_of(s);
     bool is_first = micro == o->micro_batch && !(for_gpu && has_cpu_target(o)); /* notes once */
     if (g && (!ok || (g->diags.n && is_first))) diag_print(g, stderr);
