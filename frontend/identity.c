@@ -335,6 +335,13 @@ static void names_canonical(Identity *id) {
 
 /* ---------------------------------------------------------------- what is no parameter */
 
+/* The first states of a recurrence: zeros where the code gives none. */
+static bool reader_is_first_state(const Reader *r) {
+    const char *op = r->node->op_type;
+    return (r->input == 5 || r->input == 6) &&
+           (!strcmp(op, "LSTM") || !strcmp(op, "GRU") || !strcmp(op, "RNN"));
+}
+
 bool reader_is_norm(const Reader *r) {
     static const char *const norms[] = {"LayerNormalization", "InstanceNormalization",
                                         "GroupNormalization", "BatchNormalization",
@@ -351,7 +358,8 @@ static void lifted_mark(Identity *id) {
         if (s->mark != MARK_NONE || !source_is_float(&id->im->sources[i])) continue;
         for (uint32_t k = id->first[i]; k; k = id->readers[k - 1].next) {
             is_known &= id->readers[k - 1].claim.kind == CLAIM_CONSTANT;
-            is_norm &= reader_is_norm(&id->readers[k - 1]);
+            is_norm &=
+                reader_is_norm(&id->readers[k - 1]) || reader_is_first_state(&id->readers[k - 1]);
         }
         if (lifted_is(id->im, s, is_known, is_norm)) s->mark = MARK_LIFTED;
     }

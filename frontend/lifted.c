@@ -5,8 +5,8 @@
  * without weights (must not). identity.c finds the parameter that most of the former hold; what is
  * left, in a file with marks, is lifted if
  *   - it is one number, or named after an operation that makes tensors from nothing, or
- *     the scale or bias of a norm that is 1 or 0 throughout, or holds what masks hold (infinite or
- *     next to it), or
+ *     the scale or bias of a norm, or the first state of a recurrence, that is 1 or 0 throughout,
+ * or holds what masks hold (infinite or next to it), or
  *   - the operations that its readers stand for take no parameter that the file lacks, and nothing
  *     unknown either where a lost parameter is named by none.
  * What stays in doubt trains.

@@ -287,6 +287,16 @@ def recurrent():
          [info("x", ["batch", 5, 3])], [info("y", ["batch", 3])],
          [weights("w", 3), raw("half", np.float32(0.5)), raw("on", np.array(True)), raw("start", np.zeros((2, 3), np.float32))])
 
+    path = os.path.join(FOLDER, "recurrent_lifted.onnx")      # dynamo folds the zeros that a recurrence begins with, without a mark
+    save("recurrent_lifted", [node("LSTM", ["x", "w", "r", "", "", "val_5", "val_5"], ["y"], hidden_size=2)], [info("x", [4, 2, 3])], [info("y", [4, 1, 2, 2])],
+         [weights("w", 1, 8, 3), weights("r", 1, 8, 2), raw("val_5", np.zeros((1, 2, 2), np.float32))], producer="pytorch")
+    model = onnx.load(path)
+    for name, dims in (("w", [1, 8, 3]), ("r", [1, 8, 2])):
+        v = model.graph.value_info.add(name=name)
+        v.type.CopyFrom(info(name, dims).type)
+        v.metadata_props.add(key="pkg.torch.export.graph_signature.InputSpec.kind", value="PARAMETER")
+    onnx.save(model, path)
+
     def constant(name, value):
         return node("Constant", [], [name], value=raw(name, value))
     go = [info("i", [], INT64), info("go", [], BOOL)]

@@ -85,6 +85,14 @@ Test(recurrent, a_list_that_grows_by_one_is_a_stack) {
     arena_free(arena);
 }
 
+Test(recurrent, zeros_that_dynamo_folded_are_no_parameter) {
+    Model m = import_good((ImportOptions){.path = MODEL("recurrent_lifted")});
+    const State *zeros = graph_state(m.graph, "val_5");
+    cr_expect(!zeros || !zeros->trains);
+    cr_expect(graph_state(m.graph, "w")->trains && graph_state(m.graph, "r")->trains);
+    model_free(&m);
+}
+
 /* Random numbers of a body differ from step to step, and backward sees those of forward. */
 Test(recurrent, dropout_in_a_body_is_drawn_for_all_steps) {
     Model m = import_good((ImportOptions){.path = MODEL("recurrent_dropout"), DIMS({"batch", 2})});
