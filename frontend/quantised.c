@@ -1,8 +1,11 @@
-/* quantised.c - which initializers belong to quantised ops: weights stay what they are in the file, a
- * frozen state that DequantizeLinear is computed from in the step; scales are no parameters. Floats of
- * eight bits never train either. */
+/* quantised.c - which initializers belong to quantised ops: weights stay what they are in the file,
+ * a frozen state that DequantizeLinear is computed from in the step; scales are no parameters.
+ * Floats of eight bits never train either, and large tables of narrow integers (an embedding that
+ * is gathered before it is dequantised) are no constants of the code. */
 #include "context.h"
 #include <string.h>
+
+enum { MAX_CONSTANT = 1 << 16 };
 
 static const struct {
     const char *op, *weights, *scales; /* inputs, one digit each */
@@ -30,7 +33,9 @@ void quantised_mark(Import *im) {
             mark_inputs(im, graph->node[i], readers[k].scales, MARK_BUFFER);
         }
     for (uint32_t i = 0; i < im->n_shown; i++) {
-        const DTypeInfo *d = &dtype_info[im->sources[im->shown[i].initializer].type.dtype];
-        if (d->cls == CLASS_FLT && d->bytes == 1) im->shown[i].mark = MARK_QUANTISED;
+        const Type *t = &im->sources[im->shown[i].initializer].type;
+        const DTypeInfo *d = &dtype_info[t->dtype];
+        bool is_table = d->cls == CLASS_INT && d->bytes <= 2 && type_elems(t) > MAX_CONSTANT;
+        if ((d->cls == CLASS_FLT && d->bytes == 1) || is_table) im->shown[i].mark = MARK_QUANTISED;
     }
 }
