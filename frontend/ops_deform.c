@@ -30,7 +30,8 @@ static bool deform_read(ImportNode *n, Deform *d) {
         return false;
     }
     if (!window_read(n, n->in[0], w.dims + 2, &d->w)) return false;
-    bool fits = x.dims[1] == w.dims[1] * d->groups && w.dims[0] % d->groups == 0 &&
+    bool fits = dtype_info[x.dtype].cls == CLASS_FLT && dtype_info[o.dtype].cls == CLASS_FLT &&
+                x.dims[1] == w.dims[1] * d->groups && w.dims[0] % d->groups == 0 &&
                 x.dims[1] % d->offset_groups == 0;
     for (uint32_t i = 0; i < d->w.rank; i++) {
         fits = fits && o.dims[i + 2] == d->w.out[i];

@@ -50,7 +50,8 @@ static bool align_shapes(RoiAlign *r) {
     Type x = *node_type(n, n->in[0]), boxes = *node_type(n, n->in[1]),
          image = *node_type(n, n->in[2]);
     r->bins[0] = node_int(n, "output_height", 1), r->bins[1] = node_int(n, "output_width", 1);
-    bool fits = x.rank == 4 && boxes.rank == 2 && boxes.dims[1] == 4 && image.rank == 1 &&
+    bool fits = dtype_info[x.dtype].cls == CLASS_FLT && dtype_info[boxes.dtype].cls == CLASS_FLT &&
+                x.rank == 4 && boxes.rank == 2 && boxes.dims[1] == 4 && image.rank == 1 &&
                 image.dims[0] == boxes.dims[0] && type_elems(&x) > 0 && r->bins[0] > 0 &&
                 r->bins[1] > 0 && r->bins[0] <= MAX_BINS && r->bins[1] <= MAX_BINS;
     if (!fits) {
@@ -367,7 +368,8 @@ void import_max_roi_pool(ImportNode *n) {
     uint32_t count;
     Type x = *node_type(n, n->in[0]), boxes = *node_type(n, n->in[1]);
     const int64_t *bins = node_ints(n, "pooled_shape", &count);
-    if (x.rank != 4 || boxes.rank != 2 || boxes.dims[1] != 5 || count != 2 || bins[0] < 1 ||
+    if (dtype_info[x.dtype].cls != CLASS_FLT || dtype_info[boxes.dtype].cls != CLASS_FLT ||
+        x.rank != 4 || boxes.rank != 2 || boxes.dims[1] != 5 || count != 2 || bins[0] < 1 ||
         bins[1] < 1 || bins[0] > MAX_BINS || bins[1] > MAX_BINS || !type_elems(&x)) {
         node_fail_shapes(n, "X %s, rois %s: [N, C, H, W] and [boxes, 5] are wanted",
                          type_text(g, &x), type_text(g, &boxes));

@@ -222,7 +222,7 @@ void import_grid_sample(ImportNode *n) {
     uint32_t rank = x.rank < 2 ? 0 : x.rank - 2u;
     int64_t dims[MAX_RANK] = {x.dims[0], x.dims[1]}, points = 1;
     bool fits = rank >= 1 && rank <= 3 && t.rank == x.rank && t.dims[0] == x.dims[0] &&
-                t.dims[t.rank - 1] == rank;
+                dtype_info[t.dtype].cls == CLASS_FLT && t.dims[t.rank - 1] == rank;
     for (uint32_t i = 0; fits && i < rank; i++) {
         fits = x.dims[i + 2] > 0;
         points *= dims[i + 2] = t.dims[i + 1];
@@ -262,8 +262,8 @@ void import_affine_grid(ImportNode *n) {
     Type t = *node_type(n, n->in[0]);
     if (!node_ints_at(n, 1, &size, &count)) return;
     uint32_t rank = count < 2 ? 0 : count - 2;
-    bool fits = rank >= 1 && rank <= 3 && t.rank == 3 && t.dims[1] == rank &&
-                t.dims[2] == rank + 1 && t.dims[0] == size[0];
+    bool fits = rank >= 1 && rank <= 3 && t.rank == 3 && dtype_info[t.dtype].cls == CLASS_FLT &&
+                t.dims[1] == rank && t.dims[2] == rank + 1 && t.dims[0] == size[0];
     Type whole = {.rank = (uint8_t)(rank + 1), .dims = {rank}};
     for (uint32_t i = 0; fits && i < rank; i++)
         fits = size[i + 2] > 0 && size[i + 2] <= INT32_MAX, whole.dims[i + 1] = size[i + 2];
