@@ -6,24 +6,28 @@
  * trains and its moments by the rules of optimizer.def. Where no label may count in a step, every
  * update keeps the old value then. */
 #include "pass.h"
+#include <assert.h>
 #include <string.h>
 
 typedef struct OptimizerRow {
-    const char *name, *moments, *rules;
+    const char *name;
+    uint32_t rank; /* of the parameters that it is for, at least */
+    const char *moments, *rules;
 } OptimizerRow;
 static const OptimizerRow optimizers[] = {
-#define OPTIM(name, moments, rules) {#name, moments, rules},
+#define OPTIM(name, rank, moments, rules) {#name, rank, moments, rules},
 #include "optimizer.def"
 #undef OPTIM
 };
-static const char *const scalars[] = {"lr",    "weight_decay", "beta1",    "beta2",    "bias1",
-                                      "bias2", "eps",          "momentum", "nesterov", "first"};
+static const char *const scalars[] = {"lr",  "weight_decay", "beta1",    "beta2", "bias1", "bias2",
+                                      "eps", "momentum",     "nesterov", "first", "taken", "decay"};
 enum { N_SCALARS = sizeof scalars / sizeof *scalars, MAX_BINDS = N_SCALARS + 16 };
 
 static const OptimizerRow *find_optimizer(PassContext *ctx) {
     const char *name = ctx->options->optimizer ? ctx->options->optimizer : "adamw", *all = "";
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
         if (!strcmp(optimizers[i].name, name)) return &optimizers[i];
+        if (optimizers[i].rank) continue; /* another row has the name */
         all = arena_printf(ctx->arena, "%s%s%s", all, i ? ", " : "", optimizers[i].name);
     }
     diag_add(ctx->g, E_OPTIMIZER, 0, name);
@@ -74,14 +78,37 @@ static void add_update(const Optimizer *o, const char *name, Value old, Value v)
     graph_add_root(g, ENTRY_APPLY, true, name, v);
 }
 
-static const char *moment_state(const Optimizer *o, char moment, const char *parameter,
+/* `moment` is its letter in the row: what stands behind it says along which axes it has one
+ * element. */
+static const char *moment_state(const Optimizer *o, const char *moment, const char *parameter,
                                 TypeId type) {
     Graph *g = o->g;
-    const char *name = arena_printf(g->arena, "%c.%s", moment, parameter);
+    const char *name = arena_printf(g->arena, "%c.%s", *moment, parameter);
+    Type t = g->types[type];
+    if (moment[1] == '>') t.dims[t.rank - 1] = 1;
+    if (moment[1] == '^') t.dims[t.rank - 2] = 1;
     if (!graph_state(g, name))
-        graph_add_state(
-            g, (State){.name = name, .type = type, .cls = STATE_OPTIMIZER, .of = parameter});
+        graph_add_state(g, (State){.name = name,
+                                   .type = graph_type(g, t),
+                                   .cls = STATE_OPTIMIZER,
+                                   .of = parameter});
     return name;
+}
+
+static const OptimizerRow *row_for(const OptimizerRow *row, uint32_t rank) {
+    const char *name = row->name;
+    while (row->rank > rank) row++;
+    assert(!strcmp(row->name, name));
+    return row;
+}
+
+/* @columns and @rows: some node that carries the axis */
+static void assign_axes(const Optimizer *o, Names *names, Value w) {
+    int64_t rank = graph_type_at(o->g, w)->rank;
+    for (int64_t back = 1; back <= 2 && back <= rank; back++) {
+        int64_t axis = rank - back;
+        assign(names, back == 1 ? "@columns" : "@rows", build_reduce(o->g, OP_sum, w, &axis, 1));
+    }
 }
 
 /* Splits " name = rule" in place; returns the rule. */
@@ -101,17 +128,20 @@ static void update_parameter(const Optimizer *o, const char *parameter, TypeId t
     old['w'] = build_state(g, parameter);
     state_names['w'] = parameter;
     g->loc = graph_loc_derived(g, LOC_OPTIMIZER, graph_node(g, old['w'])->loc);
-    for (const char *m = o->row->moments; *m; m++) {
-        state_names[(unsigned char)*m] = moment_state(o, *m, parameter, type);
+    const OptimizerRow *row = row_for(o->row, g->types[type].rank);
+    for (const char *m = row->moments; *m; m++) {
+        if (*m == '>' || *m == '^') continue;
+        state_names[(unsigned char)*m] = moment_state(o, m, parameter, type);
         old[(unsigned char)*m] = build_state(g, state_names[(unsigned char)*m]);
         assign(&names, arena_printf(o->ctx->arena, "%c", *m), old[(unsigned char)*m]);
     }
     for (uint32_t i = 0; i < N_SCALARS; i++)
         assign(&names, scalars[i], build_cast(g, build_scalar(g, scalars[i], DT_F32), dtype));
     assign(&names, "w", old['w']);
+    assign_axes(o, &names, old['w']);
     assign(&names, "g", build_binary(g, OP_mul, grad, build_cast(g, o->factor, dtype)));
     for (uint32_t i = 0;; i++) {
-        const char *part = rule_part(o->ctx->arena, o->row->rules, i), *name;
+        const char *part = rule_part(o->ctx->arena, row->rules, i), *name;
         if (!part) break;
         const char *rule = split_rule(arena_strdup(o->ctx->arena, part), &name);
         assign(&names, name, rule_build(g, rule, names.binds, names.n, 0));

@@ -252,6 +252,8 @@ static void set_scalars(trainc_step *s) {
     v[SCALAR_momentum].f = (float)h->momentum;
     v[SCALAR_nesterov].f = h->nesterov ? 1 : 0;
     v[SCALAR_first].f = s->taken == 0 ? 1 : 0;
+    v[SCALAR_taken].f = (float)t;
+    v[SCALAR_decay].f = (float)pow(t, -0.8);
     v[SCALAR_clip].f = h->clip > 0 ? (float)h->clip : INFINITY;
     v[SCALAR_loss_scale].f = (float)s->scaler.scale;
     v[SCALAR_step].i = s->begun;

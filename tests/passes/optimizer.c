@@ -7,6 +7,7 @@
 
 typedef struct Golden {
     const char *name;
+    int rank;
     double lr, weight_decay, beta1, beta2, eps, momentum;
     int nesterov;
     double clip, w[3][4], norm[3];
@@ -25,6 +26,12 @@ static const char net[] =
     "entry micro\noutput loss = %5\noutput logits = %6\nentry eval\noutput loss = %5\noutput "
     "logits = %6\n";
 
+static const char square_net[] =
+    "graph net\nstate w : f32[2,2] param trains\ninput x : f32[2,2]\n"
+    "%1 = state : f32[2,2] name=w\n%2 = input : f32[2,2] name=x\n%3 = mul %1 %2\n%4 = sum %3 "
+    "axes=[0,1]\n%5 = reshape %4 : f32[]\nentry micro\noutput loss = %5\nentry eval\noutput loss "
+    "= %5\n";
+
 static PassContext run(Arena *a, Graph *g, const char *optimizer, const char *loss,
                        PassOptions *options) {
     *options = default_options();
@@ -42,8 +49,9 @@ static void set(Env *e, const char *state, const double *values, uint32_t n) {
 }
 
 static void set_scalars(Env *e, const Golden *t, int step) {
-    const char *names[] = {"lr",       "weight_decay", "beta1", "beta2", "eps",  "momentum",
-                           "nesterov", "clip",         "bias1", "bias2", "first"};
+    const char *names[] = {"lr",       "weight_decay", "beta1", "beta2", "eps",
+                           "momentum", "nesterov",     "clip",  "bias1", "bias2",
+                           "first",    "taken",        "decay"};
     double values[] = {t->lr,
                        t->weight_decay,
                        t->beta1,
@@ -54,7 +62,9 @@ static void set_scalars(Env *e, const Golden *t, int step) {
                        t->clip,
                        1 - pow(t->beta1, step),
                        1 - pow(t->beta2, step),
-                       step == 1};
+                       step == 1,
+                       step,
+                       pow(step, -0.8)};
     for (uint32_t i = 0; i < sizeof names / sizeof *names; i++)
         env_set_scalar(e, names[i], values[i]);
 }
@@ -62,7 +72,7 @@ static void set_scalars(Env *e, const Golden *t, int step) {
 static void follow(const Golden *t) {
     Arena *a = arena_new();
     PassOptions options;
-    Graph *given = parse_or_fail(net, "net");
+    Graph *given = parse_or_fail(t->rank == 2 ? square_net : net, "net");
     PassContext ctx = run(a, given, t->name, "output", &options);
     const Graph *g = ctx.g;
     Env e;
@@ -70,7 +80,9 @@ static void follow(const Golden *t) {
     set(&e, "w", start, 4);
     set(&e, "loss_count", (double[]){1}, 1);
     for (uint32_t i = 0; i < g->n_states; i++)
-        if (g->states[i].cls == STATE_OPTIMIZER) set(&e, g->states[i].name, (double[4]){0}, 4);
+        if (g->states[i].cls == STATE_OPTIMIZER)
+            set(&e, g->states[i].name, (double[4]){0},
+                (uint32_t)type_elems(&g->types[g->states[i].type]));
     for (int step = 1; step <= 3; step++) {
         set_scalars(&e, t, step);
         set(&e, "grad.w", grads[step - 1], 4);
@@ -78,7 +90,8 @@ static void follow(const Golden *t) {
         for (uint32_t i = 0; i < g->entries[ENTRY_APPLY].n; i++) {
             const Root *r = &g->entries[ENTRY_APPLY].roots[i];
             if (r->is_update)
-                memcpy(env_state(&e, r->name)->u.f, results[i].u.f, 4 * sizeof(double));
+                memcpy(env_state(&e, r->name)->u.f, results[i].u.f,
+                       (size_t)type_elems(&results[i].type) * sizeof(double));
             else if (!strcmp(r->name, "grad_norm"))
                 cr_assert(fabs(results[i].u.f[0] - t->norm[step - 1]) < 1e-12);
         }

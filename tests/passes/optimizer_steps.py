@@ -28,20 +28,24 @@ RUNS = [
     ("adam", dict(lr=0.01, betas=(0.8, 0.99), eps=1e-5, weight_decay=0.1), None, lambda p, o: torch.optim.Adam(p, **o)),
     ("adamw", dict(lr=0.01, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.1), 0.5, lambda p, o: torch.optim.AdamW(p, **o)),
     ("lion", dict(lr=0.01, betas=(0.9, 0.98), weight_decay=0.1), None, lambda p, o: Lion(p, **o)),
+    ("adafactor", dict(lr=0.6, weight_decay=0.1, eps=(2**-23, 1e-3)), 0.5, lambda p, o: torch.optim.Adafactor(p, **o)),
+    ("adafactor", dict(lr=0.6, weight_decay=0.1, eps=(2**-23, 1e-3), shape=(2, 2)), None, lambda p, o: torch.optim.Adafactor(p, **o)),
 ]
 
 with open("optimizer_steps.inc", "w") as f:
-    f.write("/* made by optimizer_steps.py: optimizer, options, clip, weights after each step, gradient norms */\n")
+    f.write("/* made by optimizer_steps.py: optimizer, rank of the weight, options, clip, weights after each step, gradient norms */\n")
     for name, options, clip, make in RUNS:
-        w = torch.tensor(W, dtype=torch.float64, requires_grad=True)
+        shape = options.pop("shape", (4,))
+        w = torch.tensor(W, dtype=torch.float64).reshape(shape).requires_grad_()
         optimizer = make([w], options)
         weights, norms = [], []
         for g in G:
-            w.grad = torch.tensor(g, dtype=torch.float64)
+            w.grad = torch.tensor(g, dtype=torch.float64).reshape(shape)
             norms.append(torch.nn.utils.clip_grad_norm_([w], clip if clip else float("inf")).item())
             optimizer.step()
-            weights.append("{" + ", ".join("%.17g" % x for x in w.tolist()) + "}")
+            weights.append("{" + ", ".join("%.17g" % x for x in w.flatten().tolist()) + "}")
         b1, b2 = options.get("betas", (0, 0))
-        f.write('{"%s", %g, %g, %g, %g, %g, %g, %d, %s,\n {%s},\n {%s}},\n' % (
-            name, options["lr"], options.get("weight_decay", 0), b1, b2, options.get("eps", 0), options.get("momentum", 0),
+        eps = options.get("eps", 0)
+        f.write('{"%s", %d, %g, %g, %g, %g, %g, %g, %d, %s,\n {%s},\n {%s}},\n' % (
+            name, len(shape), options["lr"], options.get("weight_decay", 0), b1, b2, 0 if isinstance(eps, tuple) else eps, options.get("momentum", 0),
             options.get("nesterov", False), "%g" % clip if clip else "INFINITY", ",\n  ".join(weights), ", ".join("%.17g" % x for x in norms)))
