@@ -35,7 +35,8 @@ void quantised_mark(Import *im) {
     for (uint32_t i = 0; i < im->n_shown; i++) {
         const Type *t = &im->sources[im->shown[i].initializer].type;
         const DTypeInfo *d = &dtype_info[t->dtype];
-        bool is_table = d->cls == CLASS_INT && d->bytes <= 2 && type_elems(t) > MAX_CONSTANT;
+        bool is_table = d->cls == CLASS_INT && d->bytes <= 2 && t->rank == 2 &&
+                        type_elems(t) > MAX_CONSTANT; /* causal masks of bytes have rank 4 */
         if ((d->cls == CLASS_FLT && d->bytes == 1) || is_table) im->shown[i].mark = MARK_QUANTISED;
     }
 }
