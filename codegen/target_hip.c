@@ -84,7 +84,7 @@ static void print_points(const Graph *g, const Kernel *k, Text *out) {
     const bool unrolled = shape.vec > 1;
     BodyTarget t = hip_body(k, out->arena, unrolled ? "        " : "    ");
     text_printf(out, "    const %s i = (%s)tc_block_id() * 256 + tc_tid();\n", type, type);
-    if (shape.threads % HIP_THREADS)
+    if (shape.threads % HIP_THREADS || !shape.threads)
         text_printf(out, "    if (i >= %lld) return;\n", (long long)shape.threads);
     if (k->n_axes) hip_print_axes(k, 0, k->n_axes - 1, shape.vec, "i", out);
     if (unrolled) {

@@ -97,6 +97,7 @@ static void print_row_index(const Kernel *k, const HipRows *r, Text *out) {
     const char *type = hip_index_type(k);
     const uint32_t red = first_reduction(k);
     const bool ragged = r->n_rows % r->rows != 0;
+    if (!r->n_rows) text_printf(out, "    return;\n"); /* a launch has one block at least */
     if (r->team == 1) {
         text_printf(out, "    const %s row = (%s)tc_block_id() * 256 + tc_tid();\n", type, type);
         if (ragged) text_printf(out, "    if (row >= %lld) return;\n", (long long)r->n_rows);
