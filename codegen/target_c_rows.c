@@ -25,10 +25,23 @@ static bool is_ordered(const Stmt *s) {
     return s->kind == ST_ACCUM && (is_arg(s) || (adds && d->cls == CLASS_INT && d->bytes < 4));
 }
 
+/* gcc 12 (with -fno-trapping-math) does not vectorize a loop where an extreme of integers that come
+ * from the loop's own index stands beside another reduction, but leaves the lanes' arrays in it and
+ * indexes them beyond their end. Integer extremes therefore are alone or plain. */
+static bool is_extreme_of_integers(const Stmt *s) {
+    bool is_extreme = s->op == OP_rmax || s->op == OP_rmin;
+    return s->kind == ST_ACCUM && is_extreme && dtype_info[s->dtype].cls != CLASS_FLT;
+}
+
 static void reduction_pragma(const Stage *stage, Text *out) {
-    bool ordered = false;
-    for (uint32_t i = 0; i < stage->n; i++) ordered = ordered || is_ordered(&stage->stmts[i]);
-    if (ordered) return;
+    bool ordered = false, has_extreme = false;
+    uint32_t n_accums = 0;
+    for (uint32_t i = 0; i < stage->n; i++) {
+        n_accums += stage->stmts[i].kind == ST_ACCUM;
+        has_extreme |= is_extreme_of_integers(&stage->stmts[i]);
+        ordered = ordered || is_ordered(&stage->stmts[i]);
+    }
+    if (ordered || (has_extreme && n_accums > 1)) return;
     text_printf(out, "#pragma omp simd");
     for (uint32_t i = 0; i < stage->n; i++) {
         const Stmt *s = &stage->stmts[i];

@@ -41,33 +41,6 @@ static Value places(const Order *o, uint32_t rank, const int64_t *dims, int64_t 
     return build_iota(o->n->g, graph_type_of(o->n->g, DT_I64, rank, dims), axis);
 }
 
-/* ---------------------------------------------------------------- few of many */
-
-/* In each pass the best of what is left; where all that is left is of the worst value, the first of
- * it. */
-static Value by_passes(const Order *o) {
-    Graph *g = o->n->g;
-    const int64_t axis = 1, dims[2] = {o->rows, o->length};
-    Value at = places(o, 2, dims, 1), bad = worst(o),
-          *found = arena_alloc(o->n->arena, ((size_t)o->k + 1) * sizeof *found);
-    Value left = build_splat(g, graph_type_of(g, DT_BOOL, 2, dims), 1);
-    Value end = node_number(o->n, DT_I64, (double)o->length);
-    for (int64_t i = 0; i < o->k; i++) {
-        Value key = build_map(g, OP_where, (Value[]){left, o->key, bad}, 3);
-        Value best = graph_emit(g, o->is_largest ? OP_argmax : OP_argmin, &key, 1,
-                                graph_attr(g, (AttrField[]){attr_int(A_AXIS, 1)}, 1), 0);
-        Value top = build_reduce(g, o->is_largest ? OP_rmax : OP_rmin, key, &axis, 1);
-        Value first =
-            build_reduce(g, OP_rmin, build_map(g, OP_where, (Value[]){left, at, end}, 3), &axis, 1);
-        found[i] =
-            build_map(g, OP_where, (Value[]){build_binary(g, OP_eq, top, bad), first, best}, 3);
-        left = build_binary(g, OP_and, left, build_binary(g, OP_ne, at, found[i]));
-    }
-    return build_concat(g, found, (uint32_t)o->k, 1);
-}
-
-/* ---------------------------------------------------------------- short rows */
-
 /* Does (a, i) stand before (b, j)? Pairs are never equal. */
 static Value before(const Order *o, Value a, Value i, Value b, Value j) {
     return node_rule(o->n,
@@ -75,6 +48,33 @@ static Value before(const Order *o, Value a, Value i, Value b, Value j) {
                                    : "(or (lt a b) (and (eq a b) (lt i j)))",
                      (RuleBind[]){{"a", a}, {"i", i}, {"b", b}, {"j", j}}, 4);
 }
+
+/* ---------------------------------------------------------------- few of many */
+
+/* In each pass the best of what stands behind the last one found; where all of that is of the worst
+ * value, the first of it. */
+static Value by_passes(const Order *o) {
+    Graph *g = o->n->g;
+    const int64_t axis = 1, dims[2] = {o->rows, o->length};
+    Value at = places(o, 2, dims, 1), bad = worst(o), last = 0,
+          *found = arena_alloc(o->n->arena, ((size_t)o->k + 1) * sizeof *found);
+    Value left = build_splat(g, graph_type_of(g, DT_BOOL, 2, dims), 1);
+    Value end = node_number(o->n, DT_I64, (double)o->length);
+    for (int64_t i = 0; i < o->k; i++) {
+        if (i) left = before(o, last, found[i - 1], o->key, at);
+        Value key = build_map(g, OP_where, (Value[]){left, o->key, bad}, 3);
+        Value best = graph_emit(g, o->is_largest ? OP_argmax : OP_argmin, &key, 1,
+                                graph_attr(g, (AttrField[]){attr_int(A_AXIS, 1)}, 1), 0);
+        last = build_reduce(g, o->is_largest ? OP_rmax : OP_rmin, key, &axis, 1);
+        Value first =
+            build_reduce(g, OP_rmin, build_map(g, OP_where, (Value[]){left, at, end}, 3), &axis, 1);
+        found[i] =
+            build_map(g, OP_where, (Value[]){build_binary(g, OP_eq, last, bad), first, best}, 3);
+    }
+    return build_concat(g, found, (uint32_t)o->k, 1);
+}
+
+/* ---------------------------------------------------------------- short rows */
 
 /* An element's place is the number of those before it; the element at place r is the sum of the
  * indices whose place is r. */

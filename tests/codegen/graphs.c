@@ -50,6 +50,22 @@ static Value make_integer_rows(Graph *g) {
     sum = build_binary(g, OP_bitxor, sum, build_reduce(g, OP_rmax, y, axis1, 1));
     return build_binary(g, OP_idiv, sum, build_splat(g, graph_type_of(g, DT_U64, 0, NULL), 3));
 }
+/* The best of what is left, and the first of it: an extreme of the loop's own index beside another.
+ */
+static Value make_best_left(Graph *g) {
+    const Value x = input(g, "x", DT_F32, 2, 4, 50257, 0, 0),
+                k = input(g, "k", DT_I64, 2, 4, 1, 0, 0);
+    const Type t = *graph_type_at(g, x);
+    const Value at = build_iota(g, graph_type_of(g, DT_I64, 2, t.dims), 1);
+    const Value left = build_binary(g, OP_ne, at, k);
+    const Value low = build_splat(g, graph_type_of(g, DT_F32, 0, NULL), -1e30),
+                end = build_splat(g, graph_type_of(g, DT_I64, 0, NULL), 50257);
+    const Value top =
+        build_reduce(g, OP_rmax, build_map(g, OP_where, (Value[]){left, x, low}, 3), axis1, 1);
+    const Value first =
+        build_reduce(g, OP_rmin, build_map(g, OP_where, (Value[]){left, at, end}, 3), axis1, 1);
+    return build_binary(g, OP_add, top, build_cast(g, first, DT_F32));
+}
 static Value make_softmax_columns(Graph *g) {
     const Value x = input(g, "x", DT_F32, 2, 600, 90, 0, 0);
     const Value e =
@@ -141,6 +157,7 @@ static const struct {
               {"transpose", make_transpose},
               {"softmax", make_softmax},
               {"integer_rows", make_integer_rows},
+              {"best_left", make_best_left},
               {"softmax_columns", make_softmax_columns},
               {"all_sum", make_all_sum},
               {"all_max", make_all_max},
