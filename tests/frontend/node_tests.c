@@ -57,6 +57,7 @@ static Counts run_all(const char *root, int64_t newest) {
 Test(node_tests, every_imported_op_agrees_with_onnx) {
     const char *newest = getenv("ONNX_CASES_OPSET");
     const Counts n = run_all(onnx_cases_installed(), newest ? atoi(newest) : 0);
+    cr_assert_geq(n.passed * 100, n.dense * 95);
     if (!getenv("ONNX_CASES")) cr_assert_geq(n.passed, 989);
 }
 
