@@ -25,16 +25,18 @@ void case_make(Case *c, Graph *g, const char *name, Text *out) {
     }
 }
 
-void *cases_build(const Text *source) {
+void *cases_build(const Text *source) { return cases_build_at(source, "-O1"); }
+
+void *cases_build_at(const Text *source, const char *level) {
     char folder[] = "/tmp/trainc-codegen-XXXXXX", command[512];
     cr_assert(mkdtemp(folder));
     snprintf(command, sizeof command, "%s/k.c", folder);
     FILE *f = fopen(command, "wb");
     cr_assert(f && fwrite(source->s, 1, source->n, f) == source->n && fclose(f) == 0);
     snprintf(command, sizeof command,
-             "cd %s && ${CC:-gcc} -std=gnu17 -O1 -march=native -ftree-vectorize -fopenmp -fPIC "
+             "cd %s && ${CC:-gcc} -std=gnu17 %s -march=native -ftree-vectorize -fopenmp -fPIC "
              "-fno-math-errno -fno-trapping-math -w -shared k.c -o k.so",
-             folder);
+             folder, level);
     cr_assert_eq(system(command), 0, "the kernels do not compile: %s/k.c", folder);
     snprintf(command, sizeof command, "%s/k.so", folder);
     void *lib = dlopen(command, RTLD_NOW | RTLD_NODELETE); /* OpenMP's threads outlive a dlclose */

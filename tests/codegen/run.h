@@ -9,6 +9,7 @@ typedef struct Case { const char *name; Graph *g; const Plan *plan; StepTable ta
 /* Plans g (taken over) and appends its kernels to `out`; their names begin with `name`. */
 void case_make(Case *, Graph *g, const char *name, Text *out);
 void *cases_build(const Text *source);                       /* dlopen'ed; a failed assertion where it does not compile */
+void *cases_build_at(const Text *source, const char *level); /* "-O2" is the product's; -O1 compiles many graphs sooner */
 /* A fresh arena, NaN but for inputs, states and constants; caller frees. */
 unsigned char *case_memory(const Case *, FuzzData *);
 /* All launches of the entry; library: products go through their descriptions (by a plain loop here) and epilogues. */
