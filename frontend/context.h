@@ -21,7 +21,12 @@ typedef struct Scope {
     const struct Scope *outer; /* names of an enclosing graph; NULL for main graph and functions */
     NameMap values;            /* ONNX value name -> Value; 0: blocked */
     const Onnx__NodeProto *caller; /* function: the node that calls it, for attribute references, */
-    const struct Scope *calling;   /* and the scope of that node */
+    const struct Scope *calling;   /* and the scope of that node, */
+    const Onnx__FunctionProto *function; /* the function itself, NULL in the main graph, */
+    Onnx__AttributeProto **defaults;     /* and its attributes with a default */
+    uint32_t n_defaults;
+    Value gate; /* a branch whose condition is not known: the condition, rank 0; else 0 */
+    bool is_else;
     Onnx__OperatorSetIdProto **opsets;
     size_t n_opsets;
     const char *prefix; /* of node names in diagnostics */
@@ -88,6 +93,8 @@ struct Import {
     uint32_t n_streams;
     NameMap rows;                    /* ONNX op -> its first row in onnx.def, + 1 */
     const Onnx__NodeProto *top_node; /* the node of the main graph that is being imported */
+    uint32_t n_inlined;              /* bodies of functions and branches so far */
+    uint32_t n_gates;                /* branches around this node whose condition is not known */
     Value *blocked; /* what nodes read that could not be imported */
     uint32_t n_blocked, cap_blocked;
 };
@@ -159,6 +166,9 @@ bool output_is_needed(const Import *, size_t i);
  * is_open: no input is blocked. */
 bool import_inline(ImportNode *, bool is_open);
 bool nests_too_deep(ImportNode *); /* says so */
+/* What a value from outside is within a branch whose condition is not known: the same number, but
+ * where the branch is not taken no gradient flows back. */
+Value branch_gate(Import *, const Scope *, Value);
 /* A graph that is an attribute of the node: a scope over the current one that knows its initializers
  * (the caller defines its inputs in it), then its nodes, in that scope, and its outputs. Nodes are
  * called NODE + suffix + "/" + their name. */

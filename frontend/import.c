@@ -46,8 +46,12 @@ enum {
 
 bool scope_find(Import *im, const Scope *scope, const char *name, Value *value) {
     const char *key = graph_str(im->g, name);
-    for (; scope; scope = scope->outer)
-        if (names_get(&scope->values, key, value)) return true;
+    for (const Scope *s = scope; s; s = s->outer) {
+        if (!names_get(&s->values, key, value)) continue;
+        for (; scope != s; scope = scope->outer)
+            if (scope->gate) *value = branch_gate(im, scope, *value);
+        return true;
+    }
     *value = 0;
     return false;
 }
@@ -60,13 +64,21 @@ static bool is_main_domain(const char *domain) {
     return !domain || !*domain || !strcmp(domain, "ai.onnx");
 }
 
-static int64_t opset_of(const Scope *scope, const char *domain) {
-    for (size_t i = 0; i < scope->n_opsets; i++) {
-        const char *d = scope->opsets[i]->domain;
+static int64_t opset_among(Onnx__OperatorSetIdProto *const *opsets, size_t n, const char *domain) {
+    for (size_t i = 0; i < n; i++) {
+        const char *d = opsets[i]->domain;
         if (is_main_domain(d) ? is_main_domain(domain) : domain && !strcmp(d, domain))
-            return scope->opsets[i]->version;
+            return opsets[i]->version;
     }
     return 0;
+}
+
+/* What a function does not import, the model does; a domain that nobody imports is of version 1. */
+static int64_t opset_of(const Import *im, const char *domain) {
+    const Onnx__ModelProto *m = im->file->proto;
+    int64_t version = opset_among(im->scope->opsets, im->scope->n_opsets, domain);
+    if (!version) version = opset_among(m->opset_import, m->n_opset_import, domain);
+    return version || is_main_domain(domain) ? version : 1;
 }
 
 /* ---------------------------------------------------------------- locations */
@@ -306,7 +318,7 @@ static void import_node(Import *im, const Onnx__NodeProto *p) {
                     .g = g,
                     .arena = im->arena,
                     .proto = p,
-                    .opset = opset_of(im->scope, p->domain),
+                    .opset = opset_of(im, p->domain),
                     .training = im->training,
                     .batchnorm_train = im->options->batchnorm_train,
                     .n_in = (uint32_t)p->n_input,
@@ -490,6 +502,8 @@ static bool sources_read(Import *im) {
 
 static bool import_all(Import *im) {
     describe_model(im);
+    if (!im->model->n_outputs)
+        diag_add(im->g, E_MODEL_INVALID, 0, "the graph has no outputs: nothing depends on it");
     index_rows(im);
     if (!sources_read(im)) return false;
     bool is_bound = dims_bind(im);

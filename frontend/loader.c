@@ -337,16 +337,52 @@ bool tensor_source(ModelFile *m, Graph *g, const Onnx__TensorProto *t, TensorSou
 
 /* ---------------------------------------------------------------- metadata */
 
+/* The payload of a length-prefixed unknown field; false where it is another field or broken. */
+static bool newer_payload(const ProtobufCMessageUnknownField *f, uint32_t tag, const uint8_t **from,
+                          size_t *n) {
+    if (f->tag != tag || f->wire_type != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) return false;
+    size_t skip = 0;
+    while (skip < f->len && f->data[skip] & 0x80) skip++;
+    if (++skip > f->len) return false;
+    *from = f->data + skip;
+    *n = f->len - skip;
+    return true;
+}
+
+const char *newer_string(Arena *arena, const ProtobufCMessage *message, uint32_t tag) {
+    const uint8_t *from;
+    size_t n;
+    for (unsigned i = 0; i < message->n_unknown_fields; i++)
+        if (newer_payload(&message->unknown_fields[i], tag, &from, &n))
+            return arena_printf(arena, "%.*s", (int)n, (const char *)from);
+    return "";
+}
+
+Onnx__AttributeProto **function_defaults(Arena *arena, const Onnx__FunctionProto *f, uint32_t *n) {
+    enum { ATTRIBUTE_PROTO = 11 };
+    ProtobufCAllocator allocator = {arena_protobuf_alloc, arena_protobuf_free, arena};
+    Onnx__AttributeProto **list = arena_alloc(arena, (f->base.n_unknown_fields + 1) * sizeof *list);
+    *n = 0;
+    for (unsigned i = 0; i < f->base.n_unknown_fields; i++) {
+        const uint8_t *from;
+        size_t length;
+        if (!newer_payload(&f->base.unknown_fields[i], ATTRIBUTE_PROTO, &from, &length)) continue;
+        Onnx__AttributeProto *a = onnx__attribute_proto__unpack(&allocator, length, from);
+        if (!a || !a->name) continue;
+        a->g = NULL; /* a graph has no default */
+        list[(*n)++] = a;
+    }
+    return list;
+}
+
 char *metadata_find(Arena *arena, const ProtobufCMessage *message, uint32_t tag, const char *key) {
     for (unsigned i = 0; i < message->n_unknown_fields; i++) {
-        const ProtobufCMessageUnknownField *f = &message->unknown_fields[i];
-        if (f->tag != tag || f->wire_type != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
-        size_t skip = 0;
-        while (skip < f->len && f->data[skip] & 0x80) skip++;
-        if (++skip > f->len) continue;
+        const uint8_t *from;
+        size_t n;
+        if (!newer_payload(&message->unknown_fields[i], tag, &from, &n)) continue;
         ProtobufCAllocator allocator = {arena_protobuf_alloc, arena_protobuf_free, arena};
         Onnx__StringStringEntryProto *entry =
-            onnx__string_string_entry_proto__unpack(&allocator, f->len - skip, f->data + skip);
+            onnx__string_string_entry_proto__unpack(&allocator, n, from);
         if (entry && entry->key && !strcmp(entry->key, key)) return entry->value;
     }
     return NULL;

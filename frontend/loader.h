@@ -45,4 +45,8 @@ uint8_t *strip_weights(Arena *, const uint8_t *bytes, uint64_t size, size_t *str
 /* Metadata fields that are newer than the system's onnx.proto: the value of `key` among the
  * StringStringEntryProto of unknown field `tag`, or NULL. */
 char *metadata_find(Arena *, const ProtobufCMessage *, uint32_t tag, const char *key);
+/* Unknown field `tag`, a string: "" where it is absent. */
+const char *newer_string(Arena *, const ProtobufCMessage *, uint32_t tag);
+/* The defaults of a function's attributes (attribute_proto), in the arena. */
+Onnx__AttributeProto **function_defaults(Arena *, const Onnx__FunctionProto *, uint32_t *n);
 #endif

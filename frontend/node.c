@@ -6,15 +6,21 @@
 
 /* ---------------------------------------------------------------- attributes */
 
+/* What a function's body refers to: the caller's attribute, else the function's default. */
+static const Onnx__AttributeProto *passed_attribute(const Scope *scope, const char *name) {
+    const Onnx__AttributeProto *given = find_attribute(scope->calling, scope->caller, name);
+    for (uint32_t i = 0; !given && i < scope->n_defaults; i++)
+        if (!strcmp(scope->defaults[i]->name, name)) given = scope->defaults[i];
+    return given;
+}
+
 const Onnx__AttributeProto *find_attribute(const Scope *scope, const Onnx__NodeProto *node,
                                            const char *name) {
     for (size_t i = 0; i < node->n_attribute; i++) {
         const Onnx__AttributeProto *a = node->attribute[i];
         if (!a->name || strcmp(a->name, name)) continue;
         if (!a->ref_attr_name || !*a->ref_attr_name) return a;
-        return scope && scope->caller
-                   ? find_attribute(scope->calling, scope->caller, a->ref_attr_name)
-                   : NULL;
+        return scope && scope->caller ? passed_attribute(scope, a->ref_attr_name) : NULL;
     }
     return NULL;
 }
@@ -168,6 +174,7 @@ Value node_rule(ImportNode *n, const char *rule, const RuleBind *binds, uint32_t
 }
 
 Value node_number(ImportNode *n, DType dtype, double value) {
+    if (dtype == DT_NONE) return 0; /* the type of a value that could not be made */
     return build_splat(n->g, graph_type_of(n->g, dtype, 0, NULL), value);
 }
 
@@ -255,6 +262,11 @@ void node_buffer(ImportNode *n, Value v) {
 bool node_update(ImportNode *n, Value state, Value value) {
     State *s = state_of(n, state);
     if (!s || !value) return false;
+    if (n->im->n_gates) {
+        diag_add(n->g, E_OP_UNSUPPORTED, n->g->loc, n->proto->op_type,
+                 ": running statistics in a branch of If whose condition depends on the data");
+        return false;
+    }
     node_buffer(n, state);
     if (n->training && !graph_root(n->g, ENTRY_MICRO, true, s->name))
         graph_add_root(n->g, ENTRY_MICRO, true, s->name, value);

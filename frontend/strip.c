@@ -25,10 +25,10 @@ typedef struct Child {
     Message kind;
 } Child;
 static const Child children[] = {
-    {M_MODEL, 7, M_GRAPH},     {M_MODEL, 25, M_FUNCTION},   {M_GRAPH, 1, M_NODE},
-    {M_GRAPH, 5, M_TENSOR},    {M_NODE, 5, M_ATTRIBUTE},    {M_ATTRIBUTE, 5, M_TENSOR},
-    {M_ATTRIBUTE, 6, M_GRAPH}, {M_ATTRIBUTE, 10, M_TENSOR}, {M_ATTRIBUTE, 11, M_GRAPH},
-    {M_FUNCTION, 7, M_NODE},
+    {M_MODEL, 7, M_GRAPH},     {M_MODEL, 25, M_FUNCTION},     {M_GRAPH, 1, M_NODE},
+    {M_GRAPH, 5, M_TENSOR},    {M_NODE, 5, M_ATTRIBUTE},      {M_ATTRIBUTE, 5, M_TENSOR},
+    {M_ATTRIBUTE, 6, M_GRAPH}, {M_ATTRIBUTE, 10, M_TENSOR},   {M_ATTRIBUTE, 11, M_GRAPH},
+    {M_FUNCTION, 7, M_NODE},   {M_FUNCTION, 11, M_ATTRIBUTE},
 };
 enum { TENSOR_SEGMENT = 3, TENSOR_RAW_DATA = 9, MAX_DEPTH = 64, LENGTH_BYTES = 5 };
 
