@@ -333,6 +333,21 @@ static void report_unbound(Binder *b) {
     }
 }
 
+/* A type that can be, and for a constant one that can be held; 0 after a diagnostic. */
+static TypeId input_type(Binder *b, const InputInfo *in, const int64_t *dims) {
+    enum { MOST_SET = 1 << 27 };
+    Type t = {.dtype = (uint8_t)in->dtype, .rank = (uint8_t)in->rank};
+    memcpy(t.dims, dims, in->rank * sizeof *dims);
+    if (!type_fits(&t))
+        diag_add(b->g, E_MODEL_INVALID, 0,
+                 arena_printf(b->g->arena, "input %s has impossible dims", in->proto->name));
+    else if (in->set && type_elems(&t) > MOST_SET)
+        set_fail(b, in, "a constant of so many elements is too large");
+    else
+        return graph_type(b->g, t);
+    return 0;
+}
+
 static void inputs_add(Binder *b) {
     for (uint32_t i = 0; i < b->n_inputs; i++) {
         const InputInfo *in = &b->inputs[i];
@@ -345,7 +360,7 @@ static void inputs_add(Binder *b) {
             dims[k] = is_batch ? b->im->model->micro_batch : s ? s->value : in->dims[k].value;
             if (is_batch && input.batch_axis < 0) input.batch_axis = (int)k;
         }
-        input.type = graph_type_of(b->g, in->dtype, in->rank, dims);
+        if (!(input.type = input_type(b, in, dims))) continue;
         if (in->set)
             set_add(b, in, input.type);
         else

@@ -237,8 +237,10 @@ void import_contrib_rotary(ImportNode *n) {
     Type t = *node_type(n, n->in[0]);
     bool is_flat = t.rank == 3;
     int64_t heads = node_int(n, "num_heads", 0), rotated = node_int(n, "rotary_embedding_dim", 0);
+    const Type *table = node_type(n, n->in[2]);
+    bool has_table = table->rank == 2 && table->dims[1] > 0;
     if (is_flat && heads == 0) /* the tables say how wide a head is */
-        heads = rotated ? 0 : t.dims[2] / (2 * node_type(n, n->in[2])->dims[1]);
+        heads = rotated || !has_table ? 0 : t.dims[2] / (2 * table->dims[1]);
     Value x = heads_of(n, n->in[0], 0, heads);
     Value y = turned(n, x, n->in[1], n->in[2], n->in[3], node_int(n, "interleaved", 0) != 0);
     double scale = node_float(n, "scale", 1);
@@ -256,7 +258,7 @@ void import_group_query_attention(ImportNode *n) {
     Type t = *node_type(n, n->in[0]);
     Parts p = {.bias = node_in(n, 10)};
     if (has_past(n, 3, 4)) return;
-    if (heads < 1 || groups < 1 || t.rank != 3) {
+    if (heads < 1 || groups < 1 || heads > INT32_MAX || groups > INT32_MAX || t.rank != 3) {
         node_fail(n, "num_heads",
                   "query [batch, sequence, size] and the numbers of heads are wanted");
         return;
