@@ -143,14 +143,11 @@ static void report_unknown(Binder *b, const char *name) {
         names[i] = b->symbols[i].name;
         all = arena_printf(g->arena, "%s%s%s", all, i ? ", " : "", names[i]);
     }
-    const char *closest = closest_name(g->arena, name, names, b->n_symbols);
     diag_add(g, E_DIM_UNKNOWN, 0, name);
     if (!b->n_symbols)
         diag_hint(g, "all its dimensions are fixed");
-    else if (closest)
-        diag_hint(g, "did you mean %s? it has: %s", closest, all);
     else
-        diag_hint(g, "it has: %s", all);
+        diag_hint(g, "%sit has: %s", did_you_mean(g->arena, name, names, b->n_symbols), all);
 }
 
 static void bind_all(Binder *b) {
@@ -205,8 +202,11 @@ static void bind_sets(Binder *b) {
         }
         diag_add(b->g, E_OPTION, 0,
                  arena_printf(b->g->arena, "--set names no input: %s", o->sets[k].name));
-        const char *closest = closest_name(b->g->arena, o->sets[k].name, names, b->n_inputs);
-        if (closest) diag_hint(b->g, "did you mean %s?", closest);
+        const char *all = "";
+        for (uint32_t i = 0; i < b->n_inputs; i++)
+            all = arena_printf(b->g->arena, "%s%s%s", all, i ? ", " : "", names[i]);
+        diag_hint(b->g, "%sit has: %s",
+                  did_you_mean(b->g->arena, o->sets[k].name, names, b->n_inputs), all);
     }
 }
 

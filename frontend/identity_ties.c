@@ -130,7 +130,8 @@ static void name_unknown(Identity *id, const char *option, const char *name) {
         if (im->shown[i].name) names[n++] = im->shown[i].name;
     diag_add(im->g, E_GLOB_UNMATCHED, 0, option, name);
     const char *closest = closest_name(im->arena, name, names, n);
-    if (closest) diag_hint(im->g, "parameters have names like %s", closest);
+    diag_hint(im->g, closest ? "did you mean %s?" : "trainc plan -v lists the parameters%s",
+              closest ? closest : "");
 }
 
 static void tie_given(Identity *id, const TieRule *rule) {

@@ -60,7 +60,8 @@ void loss_report(Import *im) {
             names[n++] = graph->node[i]->output[k];
     const char *closest = closest_name(im->arena, colon + 1, names, (uint32_t)n);
     diag_add(im->g, E_LOSS_TENSOR, 0, colon + 1);
-    if (closest) diag_hint(im->g, "did you mean %s?", closest);
+    diag_hint(im->g, closest ? "did you mean %s?" : "KIND:TENSOR names an output%s of a node",
+              closest ? closest : "");
 }
 
 /* Is an output declared with more elements than one? */

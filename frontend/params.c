@@ -2,9 +2,10 @@
  *
  * Every float initializer shows a parameter (identity.c): the parameter becomes a state under
  * PyTorch's name and in PyTorch's layout, with the initializer's place in a file as source, and the
- * graph reads it turned as the file has it. Integers and truth values become constants, but for the weights of quantised ops (quantised.c). A state
- * trains unless the exporter marks it a buffer (dynamo's InputSpec.kind) or lifted it out of the
- * code (lifted.c), BatchNormalization keeps it as a running statistic, or a --freeze rule says so;
+ * graph reads it turned as the file has it. Integers and truth values become constants, but for the
+ * weights of quantised ops (quantised.c). A state trains unless the exporter marks it a buffer
+ * (dynamo's InputSpec.kind) or lifted it out of the code (lifted.c), BatchNormalization keeps it as
+ * a running statistic, or a --freeze rule says so;
  * --freeze and --train apply in order, the later wins, and take every name that the parameter has.
  * Whether it lies on a path to the loss is for the passes to find. What was lifted, and scalars
  * that an exporter made (val_3, zeros) and that do not train, are constants too: the patterns that
@@ -81,7 +82,9 @@ static void report_unmatched(Import *im, const bool *is_matched) {
         diag_add(g, E_GLOB_UNMATCHED, 0, rule->train ? "--train" : "--freeze", rule->glob);
         const char *closest = closest_name(g->arena, rule->glob, names, g->n_states);
         if (!closest && g->n_states) closest = names[0];
-        if (closest) diag_hint(g, "parameters have names like %s", closest);
+        bool is_name = !strpbrk(rule->glob, "*?[");
+        if (closest)
+            diag_hint(g, is_name ? "did you mean %s?" : "parameters have names like %s", closest);
     }
 }
 
@@ -153,7 +156,8 @@ static void holders_list(Import *im, State *state) {
         if (s->name != state->name && !is_original) continue;
         const char *from = s->is_split ? im->shown[s->initializer].value : NULL;
         n_splits += is_original;
-        is_plain &= !s->is_split && !s->is_restored && s->value == s->name && s->layout == LAYOUT_KEPT;
+        is_plain &=
+            !s->is_split && !s->is_restored && s->value == s->name && s->layout == LAYOUT_KEPT;
         holders[n++] = (Holder){s->value,
                                 from,
                                 im->sources[s->initializer].type,

@@ -32,3 +32,8 @@ const char *closest_name(Arena *arena, const char *name, const char *const *name
     }
     return best && best_distance <= strlen(name) / 2 + 2 ? best : NULL;
 }
+
+const char *did_you_mean(Arena *arena, const char *name, const char *const *names, uint32_t n) {
+    const char *closest = closest_name(arena, name, names, n);
+    return closest ? arena_printf(arena, "did you mean %s? ", closest) : "";
+}

@@ -143,6 +143,7 @@ void diag_hint(Graph *, const char *fmt, ...) __attribute__((format(printf, 2, 3
 void diag_detail(Graph *, const char *about, const char *blocks); /* of the last one; strings in the graph's arena, or NULL */
 /* closest_name - the nearest of n names to a misspelt one; NULL where none is near (closest.c) */
 const char *closest_name(Arena *, const char *name, const char *const *names, uint32_t n);
+const char *did_you_mean(Arena *, const char *name, const char *const *names, uint32_t n); /* "did you mean X? ", or "" */
 bool diag_has_errors(const Graph *);
 int diag_exit_status(const Graph *);                         /* that of the first error; 0 where none */
 void diag_print(const Graph *, FILE *);                      /* all of them: "error[E_...]: text", node, op, module, hint */

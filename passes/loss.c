@@ -122,17 +122,20 @@ bool loss_kind(PassContext *ctx, LossKind *kind) {
     for (int k = LOSS_OUTPUT; text && k < N_LOSSES; k++)
         if (strlen(rows[k].name) == n && !memcmp(rows[k].name, text, n)) *kind = (LossKind)k;
     if (*kind) return true;
+    const char *names[N_LOSSES];
+    for (int k = LOSS_OUTPUT; k < N_LOSSES; k++) names[k - LOSS_OUTPUT] = rows[k].name;
+    const char *given = arena_printf(ctx->arena, "%.*s", (int)n, text);
     diag_add(ctx->g, E_LOSS_UNKNOWN, 0, text);
-    diag_hint(ctx->g, "one of %s", kinds_text(ctx));
+    diag_hint(ctx->g, "%sone of %s", did_you_mean(ctx->arena, given, names, N_LOSSES - LOSS_OUTPUT),
+              kinds_text(ctx));
     return false;
 }
 
 static void report_no_tensor(PassContext *ctx, const char *tensor) {
     const PassOptions *o = ctx->options;
-    const char *closest = closest_name(ctx->arena, tensor, o->tensor_names, o->n_tensors);
     diag_add(ctx->g, E_LOSS_TENSOR, 0, tensor);
-    diag_hint(ctx->g, "%s%s%soutputs: %s", closest ? "did you mean " : "", closest ? closest : "",
-              closest ? "? " : "", outputs_text(ctx));
+    diag_hint(ctx->g, "%soutputs: %s",
+              did_you_mean(ctx->arena, tensor, o->tensor_names, o->n_tensors), outputs_text(ctx));
 }
 
 static bool choose(LossPass *p) {

@@ -31,7 +31,15 @@ static const OptimizerRow *find_optimizer(PassContext *ctx) {
         all = arena_printf(ctx->arena, "%s%s%s", all, i ? ", " : "", optimizers[i].name);
     }
     diag_add(ctx->g, E_OPTIMIZER, 0, name);
-    diag_hint(ctx->g, "one of %s", all);
+    static const char *const names[] = {
+#define OPTIM(name, ...) #name,
+#define OPTIM_INT8(name, ...) #name,
+#include "optimizer.def"
+#undef OPTIM
+#undef OPTIM_INT8
+    };
+    diag_hint(ctx->g, "%sone of %s",
+              did_you_mean(ctx->arena, name, names, sizeof names / sizeof *names), all);
     return NULL;
 }
 

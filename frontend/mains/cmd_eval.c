@@ -109,8 +109,10 @@ static int finish_output(const Options *o, const EvalOutput *outs, uint32_t n) {
         for (uint32_t i = 0; i < n; i++)
             if (!strcmp(outs[i].name, o->expect[e].name)) out = &outs[i];
         if (!out) {
-            fprintf(stderr, "trainc: --expect %s: the model has no such output\n",
-                    o->expect[e].name);
+            const char **names = arena_alloc(o->arena, (n + 1) * sizeof *names);
+            for (uint32_t i = 0; i < n; i++) names[i] = outs[i].name;
+            fprintf(stderr, "trainc: --expect %s: the model has no such output %s\n",
+                    o->expect[e].name, did_you_mean(o->arena, o->expect[e].name, names, n));
             return 2;
         }
         Feed want = {0};

@@ -27,9 +27,12 @@ static int import(const Options *o, Model *m) {
 /* Every input of the graph has data of its shape, and no data is left over. */
 static int check_inputs(const Graph *g, const EvalInput *in, uint32_t n) {
     int status = 0;
+    const char **names = arena_alloc(g->arena, (g->n_inputs + 1) * sizeof *names);
+    for (uint32_t i = 0; i < g->n_inputs; i++) names[i] = g->inputs[i].name;
     for (uint32_t i = 0; i < n; i++)
         if (!graph_input(g, in[i].name))
-            fprintf(stderr, "trainc: --data %s: the model has no such input\n", in[i].name),
+            fprintf(stderr, "trainc: --data %s: the model has no such input %s\n", in[i].name,
+                    did_you_mean(g->arena, in[i].name, names, g->n_inputs)),
                 status = 2;
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         const Input *want = &g->inputs[i];

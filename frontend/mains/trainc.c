@@ -1,6 +1,7 @@
 /* trainc.c - the main of `trainc`: picks the command. */
 #include "options.h"
 #include "run.h"
+#include "run_options.h"
 #include "trainc.h"
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +17,14 @@ static const char usage[] =
     "       trainc doctor                            what this machine can run, and why not more\n"
     "       trainc --version | --help | help COMMAND\n";
 
+static int unknown_command(const char *word, const char *what) {
+    static const char *const names[] = {"plan", "run", "eval", "ops", "doctor", "help"};
+    const char *near = run_closest_name(word, names, sizeof names / sizeof *names);
+    fprintf(stderr, "trainc: %s%s%s%s%s\n%s", what, word, near ? "; did you mean trainc " : "",
+            near ? near : "", near ? "?" : "", usage);
+    return 2;
+}
+
 static int help(const char *command) {
     if (!command)
         fputs(usage, stdout);
@@ -28,15 +37,15 @@ static int help(const char *command) {
     else if (!strcmp(command, "run"))
         return trainc_run_main(2, (char *[]){"run", "--help", NULL});
     else if (!strcmp(command, "ops"))
-        puts("usage: trainc ops [NAME ...]\nlists the ONNX ops that trainc reads: opsets, how many of "
+        puts("usage: trainc ops [NAME ...]\nlists the ONNX ops that trainc reads: opsets, how many "
+             "of "
              "ONNX's node tests agree,\ninputs whose gradient was confirmed by differences; of a "
              "NAME, all that is known");
     else if (!strcmp(command, "doctor"))
         puts("usage: trainc doctor\nsays what this machine can run, and why not more: compilers, "
              "devices, memory");
     else {
-        fprintf(stderr, "trainc: no such command: %s\n%s", command, usage);
-        return 2;
+        return unknown_command(command, "no such command: ");
     }
     return 0;
 }
@@ -76,8 +85,7 @@ int main(int argc, char **argv) {
     if (!strcmp(first, "ops") && argc > 2 && !strcmp(argv[2], "--help")) return help("ops");
     if (!strcmp(first, "ops")) return command_ops(argc - 2, argv + 2);
     if (first[0] != '-' && !strchr(first, '.') && !strchr(first, '/') && access(first, F_OK)) {
-        fprintf(stderr, "trainc: %s is neither a command nor a model\n%s", first, usage);
-        return 2;
+        return unknown_command(first, "neither a command nor a model: ");
     }
     return compile_or_help(COMMAND_COMPILE, argc, argv);
 }

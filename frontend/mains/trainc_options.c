@@ -155,16 +155,31 @@ static void add_file(Parse *p, OptionId id, const char *arg, NamedFile **list, u
     (*list)[(*n)++] = (NamedFile){item, eq + 1};
 }
 
+/* What is none of the names that there are: the closest, and all of them. */
+static void complain_choice(Parse *p, const char *option, const char *value,
+                            const char *const *names, size_t n) {
+    const char *near = run_closest_name(value, names, n);
+    fprintf(stderr, "trainc: --%s %s: %s%s%sone of", option, value, near ? "did you mean " : "",
+            near ? near : "", near ? "? " : "");
+    for (size_t i = 0; i < n; i++) fprintf(stderr, "%s %s", i ? "," : "", names[i]);
+    fputc('\n', stderr);
+    p->errors++;
+}
+
+static const char *const target_names[] = {
+#define TARGET(name, ...) #name,
+#include "target.def"
+#undef TARGET
+};
+enum { N_TARGET_NAMES = sizeof target_names / sizeof *target_names };
+
 static void add_targets(Parse *p, const char *arg) {
     Options *o = p->o;
     char *save = NULL, *list = arena_strdup(o->arena, arg);
     for (char *item = strtok_r(list, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
         const char *name;
         if (!target_known(item, &name)) {
-            complain(p,
-                     "no such target; known are cpu, gfx90a, gfx942, gfx1100, gfx1151, mi250x, "
-                     "mi300a, mi300x, mi395, strix-halo, 7900xtx",
-                     "target", item);
+            complain_choice(p, "target", item, target_names, N_TARGET_NAMES);
             continue;
         }
         bool have = false;
@@ -179,14 +194,15 @@ static void check_emit(Parse *p, const char *arg) {
     for (char *item = strtok_r(list, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
         bool known = false;
         for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) known |= !strcmp(item, kinds[i]);
-        if (!known) complain(p, "tir, c, hip, asm and co can be emitted", "emit", item);
+        if (!known) complain_choice(p, "emit", item, kinds, sizeof kinds / sizeof *kinds);
     }
 }
 
 static bool one_of(Parse *p, OptionId id, const char *value, const char *const *choices) {
-    for (; *choices; choices++)
-        if (!strcmp(value, *choices)) return true;
-    complain(p, "not one of the choices (see --help)", option_info[id].name, value);
+    size_t n = 0;
+    for (; choices[n]; n++)
+        if (!strcmp(value, choices[n])) return true;
+    complain_choice(p, option_info[id].name, value, choices, n);
     return false;
 }
 #define CHOICE(id, value, ...) one_of(p, id, value, (const char *const[]){__VA_ARGS__, NULL})
