@@ -16,6 +16,7 @@ typedef struct ImportOptions {
     const char *path;
     const DimBinding *dims; uint32_t n_dims;
     const FreezeRule *freezes; uint32_t n_freezes;
+    bool adapters;                 /* --lora: of the model's own parameters only those train that a rule names */
     const InputValue *sets; uint32_t n_sets;
     const char *batch_dim;         /* --batch-dim; NULL: axis 0 where all inputs share it */
     int64_t batch;                 /* --batch; 0: the bound batch dimension */

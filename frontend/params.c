@@ -5,7 +5,8 @@
  * graph reads it turned as the file has it. Integers and truth values become constants, but for the
  * weights of quantised ops (quantised.c). A state trains unless the exporter marks it a buffer
  * (dynamo's InputSpec.kind) or lifted it out of the code (lifted.c), BatchNormalization keeps it as
- * a running statistic, or a --freeze rule says so;
+ * a running statistic, or a --freeze rule says so; with adapters (--lora) none does that no --train
+ * rule names;
  * --freeze and --train apply in order, the later wins, and take every name that the parameter has.
  * Whether it lies on a path to the loss is for the passes to find. What was lifted, and scalars
  * that an exporter made (val_3, zeros) and that do not train, are constants too: the patterns that
@@ -72,12 +73,25 @@ static void match_constants(Import *im, bool *is_matched) {
     }
 }
 
+/* Would the glob meet an adapter of some parameter (passes/lora.c)? */
+static bool meets_adapter(const Import *im, const char *glob) {
+    Graph *g = im->g;
+    for (uint32_t i = 0; i < 2 * g->n_states && im->options->adapters; i++) {
+        const char *name = g->states[i / 2].name, *tail = strstr(name, ".weight");
+        int n = (int)(tail && !tail[sizeof ".weight" - 1] ? tail - name : (long)strlen(name));
+        const char *adapter = arena_printf(im->arena, "base_model.model.%.*s.lora_%c.weight", n,
+                                           name, i % 2 ? 'B' : 'A');
+        if (!fnmatch(glob, adapter, 0)) return true;
+    }
+    return false;
+}
+
 static void report_unmatched(Import *im, const bool *is_matched) {
     Graph *g = im->g;
     const char **names = arena_alloc(g->arena, (g->n_states + 1) * sizeof *names);
     for (uint32_t i = 0; i < g->n_states; i++) names[i] = g->states[i].name;
     for (uint32_t i = 0; i < im->options->n_freezes; i++) {
-        if (is_matched[i]) continue;
+        if (is_matched[i] || meets_adapter(im, im->options->freezes[i].glob)) continue;
         const FreezeRule *rule = &im->options->freezes[i];
         diag_add(g, E_GLOB_UNMATCHED, 0, rule->train ? "--train" : "--freeze", rule->glob);
         const char *closest = closest_name(g->arena, rule->glob, names, g->n_states);
@@ -182,7 +196,8 @@ static void state_add(Import *im, const Shown *shown, bool *is_matched) {
     const TensorSource *s = &im->sources[shown->initializer];
     Mark mark = shown->mark;
     if (graph_state(im->g, shown->name)) return; /* a tie: the first source is taken */
-    bool trains = rules_apply(im, shown->name, mark < MARK_BUFFER, is_matched);
+    bool trains =
+        rules_apply(im, shown->name, mark < MARK_BUFFER && !im->options->adapters, is_matched);
     Type type = state_type(s, shown->layout);
     State state = {.name = shown->name, .cls = STATE_PARAM, .is_buffer = mark >= MARK_BUFFER};
     if (mark == MARK_LIFTED && !trains && type_elems(&s->type) <= MAX_CONSTANT_ELEMS) {
@@ -214,7 +229,8 @@ bool params_add(Import *im) {
     }
     match_constants(im, is_matched);
     report_unmatched(im, is_matched);
-    if (im->options->n_freezes && !im->options->eval_only) report_trained(im);
+    if (im->options->n_freezes && !im->options->eval_only && !im->options->adapters)
+        report_trained(im);
     return true;
 }
 

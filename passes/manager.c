@@ -22,7 +22,7 @@ const PassInfo pass_info[] = {
 };
 const uint32_t n_passes = sizeof pass_info / sizeof *pass_info;
 
-static const char training[] = "loss,simplify,match,census,autodiff,accumulate,optimizer,expand,"
+static const char training[] = "loss,simplify,lora,match,census,autodiff,accumulate,optimizer,expand,"
                                "simplify,pack,fuse,schedule,memplan";
 static const char forward[] = "simplify,match,census,expand,simplify,fuse,schedule,memplan";
 
@@ -71,6 +71,9 @@ static void print_options(const PassOptions *o, FILE *f) {
     if (o->optimizer) fprintf(f, " optimizer=%s", o->optimizer);
     fprintf(f, " ignore_index=%lld batch=%lld micro_batch=%lld", (long long)o->ignore_index,
             (long long)o->batch, (long long)o->micro_batch);
+    if (o->lora_rank) fprintf(f, " lora=%u", o->lora_rank);
+    if (o->lora_rank && o->lora_glob) fprintf(f, ":%s", o->lora_glob);
+    if (o->lora_alpha > 0) fprintf(f, " lora_alpha=%.17g", o->lora_alpha);
     if (o->keep_outputs) fputs(" keep_outputs=1", f);
     if (o->forward_only) fputs(" forward_only=1", f);
     if (o->for_gpu) fputs(" for_gpu=1", f);
@@ -79,12 +82,26 @@ static void print_options(const PassOptions *o, FILE *f) {
 }
 
 static bool set_option(Arena *a, PassOptions *o, const char *key, const char *value) {
+bool lora_option_parse(const char *text, PassOptions *o) {
+    char *end;
+    unsigned long rank = strtoul(text, &end, 10);
+    if (*text < '1' || *text > '9' || rank > INT32_MAX || (*end && (*end != ':' || !end[1])))
+        return false;
+    o->lora_rank = (uint32_t)rank;
+    o->lora_glob = *end ? end + 1 : NULL;
+    return true;
+}
+
     long long n = strtoll(value, NULL, 10);
     if (!strcmp(key, "loss"))
         o->loss = arena_strdup(a, value);
     else if (!strcmp(key, "optimizer"))
         o->optimizer = arena_strdup(a, value);
     else if (!strcmp(key, "ignore_index"))
+    else if (!strcmp(key, "lora"))
+        return lora_option_parse(arena_strdup(a, value), o);
+    else if (!strcmp(key, "lora_alpha"))
+        o->lora_alpha = strtod(value, NULL);
         o->ignore_index = n;
     else if (!strcmp(key, "batch"))
         o->batch = n;

@@ -16,6 +16,7 @@ typedef struct Options {
     DimBinding *dims; uint32_t n_dims;
     InputValue *sets; uint32_t n_sets;
     FreezeRule *freezes; uint32_t n_freezes;
+    PassOptions lora;                                    /* its lora_rank, lora_glob, lora_alpha */
     TieRule *ties; uint32_t n_ties; bool tie_none;
     RenameRule *renames; uint32_t n_renames;
     NamedFile *data; uint32_t n_data;

@@ -260,6 +260,15 @@ static void take(Parse *p, OptionId id, const char *arg) {
         p->errors += !tie_parse(o, arg);
         break;
     case OPT_RENAME:
+    case OPT_LORA:
+        if (!lora_option_parse(arg, &o->lora))
+            complain(p, "RANK or RANK:GLOB with a positive RANK is wanted", "lora", arg);
+        break;
+    case OPT_LORA_ALPHA:
+        o->lora.lora_alpha = real(p, id, arg);
+        if (!(o->lora.lora_alpha > 0))
+            complain(p, "a positive number is wanted", "lora-alpha", arg);
+        break;
         p->errors += !rename_parse(o, arg);
         break;
     case OPT_ATTENTION_DROPOUT:
@@ -371,6 +380,8 @@ static void finish(Parse *p, int argc, char **argv) {
 }
 
 bool options_parse(Options *o, Command command, int argc, char **argv) {
+    if (o->lora.lora_alpha > 0 && !o->lora.lora_rank)
+        complain(p, "only with --lora RANK", "lora-alpha", NULL);
     *o = (Options){.arena = o->arena,
                    .command = command,
                    .ignore_index = -100,

@@ -20,6 +20,7 @@ static bool import(PlannedStep *s, const Options *o, int64_t micro) {
                         .n_dims = o->n_dims,
                         .freezes = o->freezes,
                         .n_freezes = o->n_freezes,
+                        .adapters = o->lora.lora_rank != 0,
                         .sets = o->sets,
                         .n_sets = o->n_sets,
                         .ties = o->ties,
@@ -56,6 +57,14 @@ static PackMode pack_mode(void) {
     return always ? PACK_ALWAYS : never ? PACK_NEVER : PACK_PAYS;
 }
 
+/* --freeze and --train mean adapters, too. */
+static const AdapterRule *adapter_rules(const Options *o) {
+    AdapterRule *rules = arena_alloc(o->arena, (o->n_freezes + 1) * sizeof *rules);
+    for (uint32_t i = 0; i < o->n_freezes; i++)
+        rules[i] = (AdapterRule){o->freezes[i].train, o->freezes[i].glob};
+    return rules;
+}
+
 /* Of a model that was not imported, what else is wrong is told. */
 static bool run_passes(PlannedStep *s, const Options *o, bool for_gpu, PackMode pack,
                        bool is_imported) {
@@ -66,6 +75,11 @@ static bool run_passes(PlannedStep *s, const Options *o, bool for_gpu, PackMode 
                                .batch = s->model.batch,
                                .micro_batch = s->model.micro_batch,
                                .for_gpu = for_gpu,
+                               .lora_rank = o->lora.lora_rank,
+                               .lora_glob = o->lora.lora_glob,
+                               .lora_alpha = o->lora.lora_alpha,
+                               .adapter_rules = adapter_rules(o),
+                               .n_adapter_rules = o->n_freezes,
                                .verbose = o->verbose,
                                .dump_dir = dump_dir(o, for_gpu),
                                .fuel = fuel ? strtoll(fuel, NULL, 10) : -1,
