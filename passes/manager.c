@@ -71,6 +71,7 @@ static void print_options(const PassOptions *o, FILE *f) {
     if (o->optimizer) fprintf(f, " optimizer=%s", o->optimizer);
     fprintf(f, " ignore_index=%lld batch=%lld micro_batch=%lld", (long long)o->ignore_index,
             (long long)o->batch, (long long)o->micro_batch);
+    if (o->state_int8) fputs(" state_int8=1", f);
     if (o->lora_rank) fprintf(f, " lora=%u", o->lora_rank);
     if (o->lora_rank && o->lora_glob) fprintf(f, ":%s", o->lora_glob);
     if (o->lora_alpha > 0) fprintf(f, " lora_alpha=%.17g", o->lora_alpha);
@@ -81,7 +82,6 @@ static void print_options(const PassOptions *o, FILE *f) {
     fputc('\n', f);
 }
 
-static bool set_option(Arena *a, PassOptions *o, const char *key, const char *value) {
 bool lora_option_parse(const char *text, PassOptions *o) {
     char *end;
     unsigned long rank = strtoul(text, &end, 10);
@@ -92,21 +92,24 @@ bool lora_option_parse(const char *text, PassOptions *o) {
     return true;
 }
 
+static bool set_option(Arena *a, PassOptions *o, const char *key, const char *value) {
     long long n = strtoll(value, NULL, 10);
     if (!strcmp(key, "loss"))
         o->loss = arena_strdup(a, value);
     else if (!strcmp(key, "optimizer"))
         o->optimizer = arena_strdup(a, value);
-    else if (!strcmp(key, "ignore_index"))
     else if (!strcmp(key, "lora"))
         return lora_option_parse(arena_strdup(a, value), o);
     else if (!strcmp(key, "lora_alpha"))
         o->lora_alpha = strtod(value, NULL);
+    else if (!strcmp(key, "ignore_index"))
         o->ignore_index = n;
     else if (!strcmp(key, "batch"))
         o->batch = n;
     else if (!strcmp(key, "micro_batch"))
         o->micro_batch = n;
+    else if (!strcmp(key, "state_int8"))
+        o->state_int8 = n != 0;
     else if (!strcmp(key, "keep_outputs"))
         o->keep_outputs = n != 0;
     else if (!strcmp(key, "forward_only"))

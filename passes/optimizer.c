@@ -5,6 +5,7 @@
  * grad_scale (the factor that makes a raw grad.NAME the mean), and updates every parameter that
  * trains and its moments by the rules of optimizer.def. Where no label may count in a step, every
  * update keeps the old value then. */
+#include "optimizer_state.h"
 #include "pass.h"
 #include <assert.h>
 #include <string.h>
@@ -19,17 +20,33 @@ static const OptimizerRow optimizers[] = {
 #include "optimizer.def"
 #undef OPTIM
 };
+static const struct {
+    const char *name, *of;
+} int8_names[] = {
+#define OPTIM(...)
+#define OPTIM_INT8(name, of) {#name, #of},
+#include "optimizer.def"
+#undef OPTIM
+};
+enum { N_INT8 = sizeof int8_names / sizeof *int8_names };
 static const char *const scalars[] = {"lr",  "weight_decay", "beta1",    "beta2", "bias1", "bias2",
                                       "eps", "momentum",     "nesterov", "first", "taken", "decay"};
 enum { N_SCALARS = sizeof scalars / sizeof *scalars, MAX_BINDS = N_SCALARS + 16 };
 
 static const OptimizerRow *find_optimizer(PassContext *ctx) {
     const char *name = ctx->options->optimizer ? ctx->options->optimizer : "adamw", *all = "";
+    for (size_t i = 0; i < N_INT8; i++)
+        if (!strcmp(int8_names[i].name, name)) {
+            name = int8_names[i].of;
+            ctx->options->state_int8 = true;
+        }
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
         if (!strcmp(optimizers[i].name, name)) return &optimizers[i];
         if (optimizers[i].rank) continue; /* another row has the name */
         all = arena_printf(ctx->arena, "%s%s%s", all, i ? ", " : "", optimizers[i].name);
     }
+    for (size_t i = 0; i < N_INT8; i++)
+        all = arena_printf(ctx->arena, "%s, %s", all, int8_names[i].name);
     diag_add(ctx->g, E_OPTIMIZER, 0, name);
     static const char *const names[] = {
 #define OPTIM(name, ...) #name,
@@ -127,26 +144,62 @@ static const char *split_rule(char *text, const char **name) {
     return eq + 1;
 }
 
+/* What lives between steps under one letter: the weight, or a moment, plain or packed. */
+typedef struct Kept {
+    const char *name;
+    Value old;
+    bool is_packed;
+    PackedMoment packed;
+} Kept;
+
+/* m moments have a sign, v (means of squares) none. */
+static void keep_moment(const Optimizer *o, Kept *kept, const char *moment, const char *parameter,
+                        TypeId type) {
+    Graph *g = o->g;
+    const Type t = g->types[type];
+    kept->is_packed = o->ctx->options->state_int8 && moment_is_packed(&t);
+    if (!kept->is_packed) {
+        kept->name = moment_state(o, moment, parameter, type);
+        kept->old = build_state(g, kept->name);
+        return;
+    }
+    kept->packed =
+        (PackedMoment){.codes = arena_printf(g->arena, "%c.%s", *moment, parameter),
+                       .largest = arena_printf(g->arena, "%c.%s.absmax", *moment, parameter),
+                       .is_signed = *moment != 'v'};
+    kept->name = kept->packed.codes;
+    kept->old = packed_moment_read(g, &kept->packed, parameter, &t);
+}
+
+static void add_kept(const Optimizer *o, const Kept *kept, Value v) {
+    Value codes, largest;
+    if (!kept->is_packed) {
+        add_update(o, kept->name, kept->old, v);
+        return;
+    }
+    packed_moment_write(o->g, &kept->packed, v, &codes, &largest);
+    add_update(o, kept->packed.codes, kept->packed.old_codes, codes);
+    add_update(o, kept->packed.largest, kept->packed.old_largest, largest);
+}
+
 static void update_parameter(const Optimizer *o, const char *parameter, TypeId type, Value grad) {
     Graph *g = o->g;
     DType dtype = (DType)g->types[type].dtype;
     Names names = {.n = 0};
-    const char *state_names[256] = {NULL};
-    Value old[256] = {0};
-    old['w'] = build_state(g, parameter);
-    state_names['w'] = parameter;
-    g->loc = graph_loc_derived(g, LOC_OPTIMIZER, graph_node(g, old['w'])->loc);
+    Kept kept[128] = {0};
+    Kept *w = &kept['w'];
+    *w = (Kept){.name = parameter, .old = build_state(g, parameter)};
+    g->loc = graph_loc_derived(g, LOC_OPTIMIZER, graph_node(g, w->old)->loc);
     const OptimizerRow *row = row_for(o->row, g->types[type].rank);
     for (const char *m = row->moments; *m; m++) {
         if (*m == '>' || *m == '^') continue;
-        state_names[(unsigned char)*m] = moment_state(o, m, parameter, type);
-        old[(unsigned char)*m] = build_state(g, state_names[(unsigned char)*m]);
-        assign(&names, arena_printf(o->ctx->arena, "%c", *m), old[(unsigned char)*m]);
+        keep_moment(o, &kept[(unsigned char)*m], m, parameter, type);
+        assign(&names, arena_printf(o->ctx->arena, "%c", *m), kept[(unsigned char)*m].old);
     }
     for (uint32_t i = 0; i < N_SCALARS; i++)
         assign(&names, scalars[i], build_cast(g, build_scalar(g, scalars[i], DT_F32), dtype));
-    assign(&names, "w", old['w']);
-    assign_axes(o, &names, old['w']);
+    assign(&names, "w", w->old);
+    assign_axes(o, &names, w->old);
     assign(&names, "g", build_binary(g, OP_mul, grad, build_cast(g, o->factor, dtype)));
     for (uint32_t i = 0;; i++) {
         const char *part = rule_part(o->ctx->arena, row->rules, i), *name;
@@ -156,8 +209,7 @@ static void update_parameter(const Optimizer *o, const char *parameter, TypeId t
     }
     for (uint32_t i = 0; i < names.n; i++) {
         unsigned char c = (unsigned char)names.binds[i].name[0];
-        if (!names.binds[i].name[1] && state_names[c])
-            add_update(o, state_names[c], old[c], names.binds[i].value);
+        if (!names.binds[i].name[1] && kept[c].name) add_kept(o, &kept[c], names.binds[i].value);
     }
 }
 

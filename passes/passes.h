@@ -27,13 +27,14 @@ typedef struct PassOptions {
     const char *loss; /* "cross_entropy", "mse:TENSOR", ... or NULL: the one scalar float output */
     int64_t ignore_index;
     const char *optimizer;      /* a row of optimizer.def */
+    bool state_int8;            /* moments of large parameters in 8 bits */
     int64_t batch, micro_batch; /* accumulation steps = batch / micro_batch */
-    bool keep_outputs;          /* eval entry keeps the model's outputs (trainc eval) */
     uint32_t lora_rank;         /* adapters beside the matrices of linear layers; 0: none */
     const char *lora_glob;      /* which; NULL: all but those of heads */
     double lora_alpha;          /* they count alpha / rank times; 0: rank */
     const AdapterRule *adapter_rules;
     uint32_t n_adapter_rules;
+    bool keep_outputs;          /* eval entry keeps the model's outputs (trainc eval) */
     bool forward_only;          /* trainc eval: no loss, no training entries */
     bool for_gpu;               /* target kind: decides fusing and workspace */
     bool is_body;               /* of a loop: few launches count */
@@ -107,9 +108,9 @@ void passes_check_options(PassContext *);
 /* Reads "loss=mse:y optimizer=sgd ignore_index=-100 batch=8 micro_batch=4 forward_only=1 fuel=9
  * ..." over *o. false: an unknown word. */
 bool pass_options_parse(const char *text, Arena *, PassOptions *o);
-/* A text file may say how it wants to be run in its first comment lines, "# passes: NAMES" and "#
 /* "RANK" or "RANK:GLOB" into lora_rank and lora_glob, which points into the text. false: it is neither. */
 bool lora_option_parse(const char *text, PassOptions *o);
+/* A text file may say how it wants to be run in its first comment lines, "# passes: NAMES" and "#
  * options: ...": returns the names (NULL where it does not say, or says it wrongly) and sets the
  * options. Reproducers are such files. */
 const char *passes_from_header(const char *text, Arena *, PassOptions *o);

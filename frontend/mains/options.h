@@ -23,7 +23,7 @@ typedef struct Options {
     NamedFile *expect; uint32_t n_expect;
     const char *batch_dim, *loss, *optimizer;
     int64_t batch, micro_batch, ignore_index;            /* 0: not given, or auto */
-    bool attention_dropout, batchnorm_train, verbose, help;
+    bool state_int8, attention_dropout, batchnorm_train, verbose, help;
     int bn_variance;                                     /* 0 by producer, 1 pytorch, 2 onnx */
     double rtol, atol;
 } Options;

@@ -247,6 +247,10 @@ static void take(Parse *p, OptionId id, const char *arg) {
     case OPT_PRECISION:
         CHOICE(id, arg, "fp32");
         break;
+    case OPT_STATE:
+        CHOICE(id, arg, "fp32", "int8");
+        o->state_int8 = !strcmp(arg, "int8");
+        break;
     case OPT_REMAT:
         CHOICE(id, arg, "none", "auto");
         break;
@@ -256,10 +260,6 @@ static void take(Parse *p, OptionId id, const char *arg) {
     case OPT_TRAIN:
         add_freeze(p, arg, true);
         break;
-    case OPT_TIE:
-        p->errors += !tie_parse(o, arg);
-        break;
-    case OPT_RENAME:
     case OPT_LORA:
         if (!lora_option_parse(arg, &o->lora))
             complain(p, "RANK or RANK:GLOB with a positive RANK is wanted", "lora", arg);
@@ -269,6 +269,10 @@ static void take(Parse *p, OptionId id, const char *arg) {
         if (!(o->lora.lora_alpha > 0))
             complain(p, "a positive number is wanted", "lora-alpha", arg);
         break;
+    case OPT_TIE:
+        p->errors += !tie_parse(o, arg);
+        break;
+    case OPT_RENAME:
         p->errors += !rename_parse(o, arg);
         break;
     case OPT_ATTENTION_DROPOUT:
@@ -376,12 +380,12 @@ static void finish(Parse *p, int argc, char **argv) {
             p->errors++;
     for (; optind < argc && !p->errors; optind++) /* else they may belong to what was wrong */
         fprintf(stderr, "trainc: one model at a time: what is %s?\n", argv[optind]), p->errors++;
+    if (o->lora.lora_alpha > 0 && !o->lora.lora_rank)
+        complain(p, "only with --lora RANK", "lora-alpha", NULL);
     if (!o->n_targets) o->targets[o->n_targets++] = "cpu";
 }
 
 bool options_parse(Options *o, Command command, int argc, char **argv) {
-    if (o->lora.lora_alpha > 0 && !o->lora.lora_rank)
-        complain(p, "only with --lora RANK", "lora-alpha", NULL);
     *o = (Options){.arena = o->arena,
                    .command = command,
                    .ignore_index = -100,

@@ -72,14 +72,15 @@ static bool run_passes(PlannedStep *s, const Options *o, bool for_gpu, PackMode 
     s->options = (PassOptions){.loss = o->loss,
                                .ignore_index = o->ignore_index,
                                .optimizer = o->optimizer,
+                               .state_int8 = o->state_int8,
                                .batch = s->model.batch,
                                .micro_batch = s->model.micro_batch,
-                               .for_gpu = for_gpu,
                                .lora_rank = o->lora.lora_rank,
                                .lora_glob = o->lora.lora_glob,
                                .lora_alpha = o->lora.lora_alpha,
                                .adapter_rules = adapter_rules(o),
                                .n_adapter_rules = o->n_freezes,
+                               .for_gpu = for_gpu,
                                .verbose = o->verbose,
                                .dump_dir = dump_dir(o, for_gpu),
                                .fuel = fuel ? strtoll(fuel, NULL, 10) : -1,
@@ -164,7 +165,8 @@ static int refuse(const PlannedStep *s, const Options *o, uint64_t budget, uint6
                 format_bytes(o->arena, s->plan.bytes[best]));
     }
     fprintf(stderr,
-            "\n  hint: %s--optimizer sgd and --freeze shrink the state; shorter sequences or "
+            "\n  hint: %s--state int8, --optimizer sgd and --freeze shrink the state; shorter "
+            "sequences or "
             "smaller images the activations\n",
             s->plan.micro_batch > 1 ? "--micro-batch 1, " : "");
     return info->exit_status;
