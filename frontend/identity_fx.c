@@ -165,10 +165,11 @@ static const Role *role_find(const Call *c, const Reader *r) {
     return NULL;
 }
 
+/* A vector in a form that broadcasts along one axis: [C,1,1] or [1,C,1,1] for [C]. */
 static bool is_column(const Type *t) {
-    for (int d = 1; d < t->rank; d++)
-        if (t->dims[d] != 1) return false;
-    return t->rank > 1;
+    int n_long = 0;
+    for (int d = 0; d < t->rank; d++) n_long += t->dims[d] != 1;
+    return t->rank > 1 && n_long <= 1;
 }
 
 /* false where the initializer's type is not possible for that role */

@@ -39,10 +39,25 @@ bool path_is_head(const char *name) {
 
 /* ---------------------------------------------------------------- paths */
 
+/* ONNX Runtime's optimizer calls what it fused "/a/b/MatMul/MatMulAddFusion" (or with a '/'
+ * behind): without that it is the path of the first of the fused nodes. */
+static const char *before_fusion(Identity *id, const char *path) {
+    static const char fusion[] = "Fusion";
+    for (;;) {
+        size_t n = strlen(path), word = sizeof fusion - 1;
+        if (n && path[n - 1] == '/') n--;
+        if (n < word || strncmp(path + n - word, fusion, word)) return path;
+        while (n && path[n - 1] != '/') n--;
+        if (n < 2) return path;
+        path = arena_printf(id->im->arena, "%.*s", (int)(n - 1), path);
+    }
+}
+
 /* Elements of "/a/a.0/b/Op": a.0, b. 0 where it is no path. */
 static uint32_t path_elements(Identity *id, const char *path, const char **elements) {
     uint32_t n = 0, kept = 0;
     if (!path || *path != '/') return 0;
+    path = before_fusion(id, path);
     while (path && n < MAX_DEPTH) {
         const char *from = path + 1, *end = strchr(from, '/');
         if (end) elements[n++] = arena_printf(id->im->arena, "%.*s", (int)(end - from), from);
@@ -235,10 +250,17 @@ static Claim claim_of(Identity *id, const char *module, const char *suffix, Layo
     return (Claim){.kind = is_buffer ? CLAIM_BUFFER : CLAIM_PARAM, .name = name, .layout = layout};
 }
 
+/* MatMul, or Gemm that an optimizer made of MatMul and Add. */
+static bool is_product(const Onnx__NodeProto *node) {
+    if (!strcmp(node->op_type, "MatMul")) return true;
+    const Onnx__AttributeProto *turned = find_attribute(NULL, node, "transB");
+    return !strcmp(node->op_type, "Gemm") && !(turned && turned->i);
+}
+
 static Claim claim_folded(Identity *id, const Reader *r, const char *module) {
     const Type *t = &id->im->sources[r->initializer].type;
-    if (strcmp(r->node->op_type, "MatMul") || r->input != 1 || t->rank != 2) return (Claim){0};
-    const char *bias = bias_of(id, r);
+    if (!is_product(r->node) || r->input != 1 || t->rank != 2) return (Claim){0};
+    const char *bias = strcmp(r->node->op_type, "Gemm") ? bias_of(id, r) : NULL;
     const char *of_bias = bias ? name_module(id, bias) : NULL;
     if (!of_bias || (strcmp(of_bias, module) && is_inside(module, of_bias)))
         return claim_of(id, module, "weight", LAYOUT_TRANSPOSED);
@@ -257,12 +279,14 @@ static bool has_node(Identity *id, const Reader *r, const char *op) {
     return false;
 }
 
-/* Group norm's scale and shift, folded to [C,1,1]. */
+/* Group norm's scale and shift and PRelu's slope, folded to [C,1,1]. */
 static Claim claim_column(Identity *id, const Reader *r, const char *module) {
     const Type *t = &id->im->sources[r->initializer].type;
     bool is_scale = !strcmp(r->node->op_type, "Mul"), is_shift = !strcmp(r->node->op_type, "Add");
     bool is_column = t->rank > 1;
     for (int d = 1; d < t->rank; d++) is_column &= t->dims[d] == 1;
+    if (is_column && !strcmp(r->node->op_type, "PRelu") && r->input == 1)
+        return claim_of(id, module, "weight", LAYOUT_RESHAPED);
     if (!is_column || (!is_scale && !is_shift) || !has_node(id, r, "InstanceNormalization"))
         return (Claim){0};
     return claim_of(id, module, is_scale ? "weight" : "bias", LAYOUT_RESHAPED);

@@ -61,11 +61,11 @@ class Tied(nn.Module):
 
 
 class Grouped(nn.Module):
-    """group norms, whose scale and shift are folded to [C,1,1]; a block of nested Sequentials"""
+    """group norms and PReLU, whose vectors are folded to [C,1,1]; a block of nested Sequentials"""
     def __init__(self):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(2, D, 3, padding=1), nn.GroupNorm(2, D), nn.SiLU())
-        self.body = nn.Sequential(nn.Sequential(nn.Conv2d(D, D, 1, bias=False), nn.GroupNorm(2, D)), nn.Sequential(nn.SiLU()))
+        self.body = nn.Sequential(nn.Sequential(nn.Conv2d(D, D, 1, bias=False), nn.GroupNorm(2, D)), nn.Sequential(nn.PReLU(D)))
         self.head = nn.Linear(D, 3)
 
     def forward(self, x):
