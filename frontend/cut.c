@@ -54,11 +54,6 @@ void cut_report(Import *im) {
     for (Value v = 1; v < g->n_nodes; v++) {
         const State *s = graph_op(g, v) == OP_state ? graph_state(g, attr_s(g, v, A_NAME)) : NULL;
         Value cut = s && s->trains ? find_cut(&c, v) : 0;
-        if (!cut) continue;
-        LocId loc = graph_node(g, cut)->loc;
-        diag_add(g, W_UNTRAINED, loc, s->name);
-        diag_hint(
-            g, "op %s on its way to the loss has no gradient; --freeze says that it need not train",
-            loc ? g->locs[loc].op : op_info[graph_op(g, cut)].name);
+        if (cut) diag_no_gradient(g, W_UNTRAINED, cut, s->name);
     }
 }

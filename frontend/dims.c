@@ -136,8 +136,25 @@ static Symbol *symbol_find(Binder *b, const char *name, int64_t *fixed) {
     return NULL;
 }
 
+/* "INPUT[AXIS]" of an input that the model lacks, as --data of `trainc eval` binds them too. */
+static bool report_no_input(Binder *b, const char *name) {
+    const char *bracket = strrchr(name, '['), *all = "";
+    if (!bracket) return false;
+    const char *input = arena_printf(b->g->arena, "%.*s", (int)(bracket - name), name);
+    const char **names = arena_alloc(b->g->arena, (b->n_inputs + 1) * sizeof *names);
+    for (uint32_t i = 0; i < b->n_inputs; i++) {
+        names[i] = b->inputs[i].proto->name;
+        if (!strcmp(names[i], input)) return false;
+        all = arena_printf(b->g->arena, "%s%s%s", all, i ? ", " : "", names[i]);
+    }
+    diag_add(b->g, E_OPTION, 0, arena_printf(b->g->arena, "the model has no input %s", input));
+    diag_hint(b->g, "%sit has: %s", did_you_mean(b->g->arena, input, names, b->n_inputs), all);
+    return true;
+}
+
 static void report_unknown(Binder *b, const char *name) {
     Graph *g = b->g;
+    if (report_no_input(b, name)) return;
     const char **names = arena_alloc(g->arena, (b->n_symbols + 1) * sizeof *names), *all = "";
     for (uint32_t i = 0; i < b->n_symbols; i++) {
         names[i] = b->symbols[i].name;

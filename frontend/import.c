@@ -288,6 +288,7 @@ static const char *node_about(const ImportNode *n) {
 /* Says of the obstacle what it is given, which parameters it cuts off, and what to do. */
 static void describe_obstacle(ImportNode *n) {
     Import *im = n->im;
+    if (im->g->diags.items[im->g->diags.n - 1].about) return; /* told at a node of its body */
     const char *behind = im->top_node ? params_behind(im, im->top_node) : NULL;
     hint_op(n);
     diag_detail(im->g, node_about(n),

@@ -306,20 +306,27 @@ static void behind_param(Behind *b, const char *name) {
                                s->name);
 }
 
+/* What the node reads, and the bodies and branches in its attributes. */
+static void behind_node(Behind *b, const Onnx__NodeProto *node) {
+    for (size_t k = 0; k < node->n_input; k++) {
+        uint32_t maker;
+        const char *name = graph_str(b->im->g, node->input[k]);
+        if (names_get(&b->makers, name, &maker))
+            b->is_seen[maker - 1] = true;
+        else
+            behind_param(b, name);
+    }
+    for (size_t k = 0; k < node->n_attribute; k++) {
+        const Onnx__GraphProto *body = node->attribute[k]->g;
+        for (size_t i = 0; body && i < body->n_node; i++) behind_node(b, body->node[i]);
+    }
+}
+
 /* Nodes are in topological order, so one loop down from the node visits everything behind it. */
 static void behind_walk(Behind *b, const Onnx__NodeProto *from) {
     const Onnx__GraphProto *graph = main_graph(b->im);
     for (size_t i = graph->n_node; i-- > 0;) {
-        const Onnx__NodeProto *node = graph->node[i];
-        if (node != from && !b->is_seen[i]) continue;
-        for (size_t k = 0; k < node->n_input; k++) {
-            uint32_t maker;
-            const char *name = graph_str(b->im->g, node->input[k]);
-            if (names_get(&b->makers, name, &maker))
-                b->is_seen[maker - 1] = true;
-            else
-                behind_param(b, name);
-        }
+        if (graph->node[i] == from || b->is_seen[i]) behind_node(b, graph->node[i]);
     }
 }
 

@@ -57,6 +57,33 @@ void diag_detail(Graph *g, const char *about, const char *blocks) {
     if (blocks) last->blocks = blocks;
 }
 
+/* "inputs f32[4,8], i64[4]" */
+static const char *operands_text(Graph *g, Value at) {
+    const char *text = "";
+    for (uint32_t i = 0; i < graph_node(g, at)->n_operands; i++)
+        text = arena_printf(g->diags.arena, "%s%s%s", text, i ? ", " : "inputs ",
+                            type_text(g, graph_type_at(g, graph_operand(g, at, i))));
+    return text;
+}
+
+void diag_no_gradient(Graph *g, DiagCode code, Value at, const char *parameter) {
+    LocId loc = at ? graph_node(g, at)->loc : 0;
+    const char *op = loc && g->locs[loc].op && *g->locs[loc].op ? g->locs[loc].op
+                     : at                                       ? op_info[graph_op(g, at)].name
+                                                                : "";
+    if (code == E_NO_GRADIENT)
+        diag_add(g, code, loc, op, parameter);
+    else
+        diag_add(g, code, loc, parameter);
+    if (!at) return;
+    diag_detail(g, operands_text(g, at),
+                arena_printf(g->diags.arena, "no gradient: %s would not train", parameter));
+    if (code == W_UNTRAINED)
+        diag_hint(
+            g, "op %s on its way to the loss has no gradient; --freeze says that it need not train",
+            op);
+}
+
 bool diag_has_errors(const Graph *g) { return diag_exit_status(g) != 0; }
 
 int diag_exit_status(const Graph *g) {

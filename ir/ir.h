@@ -144,6 +144,8 @@ void diag_detail(Graph *, const char *about, const char *blocks); /* of the last
 /* closest_name - the nearest of n names to a misspelt one; NULL where none is near (closest.c) */
 const char *closest_name(Arena *, const char *name, const char *const *names, uint32_t n);
 const char *did_you_mean(Arena *, const char *name, const char *const *names, uint32_t n); /* "did you mean X? ", or "" */
+/* W_UNTRAINED or E_NO_GRADIENT: the node `at` lets no gradient through to the parameter; 0: no road leads from it to the loss. */
+void diag_no_gradient(Graph *, DiagCode, Value at, const char *parameter);
 bool diag_has_errors(const Graph *);
 int diag_exit_status(const Graph *);                         /* that of the first error; 0 where none */
 void diag_print(const Graph *, FILE *);                      /* all of them: "error[E_...]: text", node, op, module, hint */

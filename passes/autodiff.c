@@ -47,12 +47,6 @@ static const char *parameter_behind(const Autodiff *p, Value v) {
     return attr_s(g, v, A_NAME);
 }
 
-static const char *name_of_op(const Graph *g, Value v) {
-    LocId loc = graph_node(g, v)->loc;
-    return loc && g->locs[loc].op && *g->locs[loc].op ? g->locs[loc].op
-                                                      : op_info[graph_op(g, v)].name;
-}
-
 static bool has_gradient(OpCode op) {
     return op_info[op].grad || op_info[op].vjp || op_info[op].lower == LOWER_LEAF;
 }
@@ -86,7 +80,7 @@ static void visit(Autodiff *p, Value v, Value loss, Value *d) {
     OpCode op = graph_op(g, v);
     LocId loc = graph_node(g, v)->loc;
     if (!has_gradient(op)) {
-        diag_add(g, E_NO_GRADIENT, loc, name_of_op(g, v), parameter_behind(p, v));
+        diag_no_gradient(g, E_NO_GRADIENT, v, parameter_behind(p, v));
         return;
     }
     uint32_t n = graph_node(g, v)->n_operands;
@@ -159,12 +153,7 @@ static void report_untrained(Autodiff *p, const Value *of_state, uint32_t n_trai
         State *s = &g->states[i];
         if (!s->trains || of_state[i]) continue;
         Value cut = find_cut(p, s->name, loss);
-        if (cut && !n_trained)
-            diag_add(g, E_NO_GRADIENT, graph_node(g, cut)->loc, name_of_op(g, cut), s->name);
-        else
-            diag_add(g, W_UNTRAINED, cut ? graph_node(g, cut)->loc : 0, s->name);
-        if (cut && n_trained)
-            diag_hint(g, "op %s on its way to the loss has no gradient", name_of_op(g, cut));
+        diag_no_gradient(g, cut && !n_trained ? E_NO_GRADIENT : W_UNTRAINED, cut, s->name);
         s->trains = false;
         arena_release(p->ctx->arena, mark);
     }
