@@ -125,6 +125,7 @@ bool params_add(Import *);
  * readers take no parameter there. */
 bool is_made_from_nothing(const char *name); /* "ones_1": does dynamo call so what takes no tensor? */
 bool lifted_is(Import *, const Shown *, bool is_known, bool is_norm);
+bool mask_is(Import *, const Shown *); /* does it hold numbers that only masks hold? */
 /* attention_dropout.c: what dynamo lost, and with --attention-dropout auto puts back. */
 void dropouts_find(Import *);
 /* statistics.c: running statistics that the export itself has moved start afresh. */

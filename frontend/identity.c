@@ -387,6 +387,18 @@ static bool is_own_name(Identity *id, const char *name) {
     return !name_is_made(name) && fnmatch("val_[0-9]*", name, 0);
 }
 
+/* In a file without marks (an optimizer dropped them, or the exporter writes none): masks, and
+ * single numbers that have no name of their own, as exponents and epsilons. */
+static void constants_mark(Identity *id) {
+    for (uint32_t i = 0; i < id->graph->n_initializer; i++) {
+        Shown *s = &id->im->shown[i];
+        const TensorSource *source = &id->im->sources[i];
+        if (s->mark != MARK_NONE || !source_is_float(source)) continue;
+        bool is_number = type_elems(&source->type) == 1 && !is_own_name(id, s->value);
+        if (is_number || mask_is(id->im, s)) s->mark = MARK_LIFTED;
+    }
+}
+
 static void shown_begin(Identity *id) {
     Import *im = id->im;
     for (uint32_t i = 0; i < id->graph->n_initializer; i++) {
@@ -421,7 +433,10 @@ void identity_find(Import *im) {
     identities_show(&id);
     names_settle(&id);
     if (id.has_signature) names_canonical(&id);
-    if (id.has_marks || id.has_signature) lifted_mark(&id);
+    if (id.has_marks || id.has_signature)
+        lifted_mark(&id);
+    else
+        constants_mark(&id);
     statistics_mark(im);
     ties_find(&id);
     if (!im->options->eval_only) identity_report(&id);

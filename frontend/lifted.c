@@ -35,6 +35,17 @@ bool is_made_from_nothing(const char *name) {
     return false;
 }
 
+static bool is_number_of_masks(double x) { return !isfinite(x) || fabs(x) > 1e30; }
+
+bool mask_is(Import *im, const Shown *shown) {
+    const TensorSource *s = &im->sources[shown->initializer];
+    if (!s->data) return false;
+    Tensor t = first_elems(im, s);
+    for (int64_t k = 0; k < type_elems(&t.type); k++)
+        if (is_number_of_masks(t.u.f[k])) return true;
+    return false;
+}
+
 bool lifted_is(Import *im, const Shown *shown, bool is_known, bool is_norm) {
     const TensorSource *s = &im->sources[shown->initializer];
     if (is_known || type_elems(&s->type) == 1 || is_made_from_nothing(shown->value)) return true;
@@ -42,7 +53,7 @@ bool lifted_is(Import *im, const Shown *shown, bool is_known, bool is_norm) {
     int64_t n = type_elems(&t.type);
     bool is_uniform = is_norm && n && (t.u.f[0] == 0 || t.u.f[0] == 1);
     for (int64_t k = 0; k < n; k++) {
-        if (!isfinite(t.u.f[k]) || fabs(t.u.f[k]) > 1e30) return true;
+        if (is_number_of_masks(t.u.f[k])) return true;
         is_uniform &= t.u.f[k] == t.u.f[0];
     }
     return is_uniform;
