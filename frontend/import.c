@@ -193,7 +193,11 @@ static void hint_op(ImportNode *n) {
 
 static void report_unsupported(ImportNode *n, bool is_known) {
     const Onnx__NodeProto *p = n->proto;
-    if (is_known)
+    if (!n->opset)
+        diag_add(n->g, E_MODEL_INVALID, n->g->loc,
+                 arena_printf(n->arena, "%s is of a domain whose opset the model does not import",
+                              p->op_type));
+    else if (is_known)
         diag_add(n->g, E_OP_VERSION, n->g->loc, p->op_type, (int)n->opset);
     else
         diag_add(n->g, E_OP_UNSUPPORTED, n->g->loc, p->op_type,
@@ -308,6 +312,15 @@ static void note_blocked(Import *im, const Value *in, size_t n) {
     }
 }
 
+/* Names are defined once in a graph; a second maker would be read in silence by some. */
+static void check_outputs(Import *im, const Onnx__NodeProto *p) {
+    Value known;
+    for (size_t i = 0; i < p->n_output; i++)
+        if (*p->output[i] && names_get(&im->scope->values, graph_str(im->g, p->output[i]), &known))
+            diag_add(im->g, E_MODEL_INVALID, im->g->loc,
+                     arena_printf(im->arena, "%s is defined twice", p->output[i]));
+}
+
 static void import_node(Import *im, const Onnx__NodeProto *p) {
     Graph *g = im->g;
     uint32_t before = g->diags.n;
@@ -330,6 +343,7 @@ static void import_node(Import *im, const Onnx__NodeProto *p) {
     if (is_open && im->n_dropouts && !strcmp(p->op_type, "MatMul"))
         in[0] = node_lost_dropout(&n, in[0]);
     if (!import_inline(&n, is_open)) import_by_row(&n, is_open);
+    check_outputs(im, p);
     if (is_open && !is_any_made(&n) && g->diags.n == before)
         diag_add(g, E_OP_UNSUPPORTED, g->loc, p->op_type, " in this form");
     bool is_obstacle =

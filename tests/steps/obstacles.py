@@ -81,6 +81,18 @@ NEAR = [
     (["eval", CUT, "--data", "x=x.npy", "--expect", "yy=x.npy", "--engine", "interp"], "did you mean y?"),
 ]
 
+# files that no exporter should write: obstacles/broken_NAME.onnx, what is said of each, and the dims
+BATCH = ["--dim", "batch=4"]
+BROKEN = [
+    ("cycle", "nothing before this node defines its input b", BATCH), ("twice", "y is defined twice", BATCH),
+    ("input_made", "x is defined twice", BATCH), ("no_opset", "whose opset the model does not import", BATCH),
+    ("empty", "no outputs", []), ("no_nodes", "nothing defines output y", BATCH), ("huge", "input x has impossible dims", []),
+    ("type_99", "type number 99", BATCH), ("no_rank", "input x is no tensor of known rank", BATCH),
+    ("short_weight", "tensor w holds 60 bytes, its dims say 64", BATCH), ("huge_weight", "tensor w has impossible dims", BATCH),
+    ("negative_weight", "tensor w has impossible dims", BATCH), ("weight_twice", "two initializers are called 'w'", BATCH),
+    ("attribute", "perm", BATCH),
+]
+
 
 def blocks(err):
     """The diagnostics of a run: code and lines."""
@@ -157,6 +169,15 @@ def every_row(build):
     return wrong
 
 
+def broken_files(build):
+    wrong = []
+    for name, words, dims in BROKEN:
+        status, _, err = call([build.trainc, "plan", MODELS / f"broken_{name}.onnx", *dims, "--loss", "mse"])
+        if status != 4 or not any(words in b[0] and hint_of(b) for _, b in blocks(err)):
+            wrong.append(f"broken_{name}: exit status {status}, no {words!r} in\n{err}")
+    return wrong
+
+
 def near_names(build):
     wrong = []
     for args, words in NEAR:
@@ -172,11 +193,11 @@ def test(argv):
         os.chdir(work)
         write_npy("x.npy", "<f4", (4, 4), [0.5] * 16)
         Path("rename.json").write_text('{"lss.weight": "a"}')
-        wrong = [w for part in (all_in_one_run, usage_and_model, same_words, every_row, near_names) for w in part(build)]
+        wrong = [w for part in (all_in_one_run, usage_and_model, same_words, every_row, broken_files, near_names) for w in part(build)]
         os.chdir("/")
     if wrong:
         raise Failed(f"{len(wrong)}:\n" + "\n".join(wrong))
-    print(f"PASS {len(OBSTACLES)} obstacles in one run, {len(PROVOKE)} diagnostics provoked, {len(NEAR)} names nearly right")
+    print(f"PASS {len(OBSTACLES)} obstacles in one run, {len(PROVOKE)} diagnostics provoked, {len(BROKEN)} broken files, {len(NEAR)} names nearly right")
 
 
 finish(test)

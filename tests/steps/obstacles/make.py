@@ -26,7 +26,7 @@ def value(name, dims, dtype=T.FLOAT):
 
 def write(name, nodes, inputs, outputs, weights, functions=(), opset=18):
     graph = h.make_graph(nodes, name, inputs, outputs, weights)
-    opsets = [h.make_opsetid("", opset), h.make_opsetid("my.ops", 3), h.make_opsetid("here", 1)]
+    opsets = [h.make_opsetid("", opset)] * (opset > 0) + [h.make_opsetid("my.ops", 3), h.make_opsetid("here", 1)]
     model = h.make_model(graph, opset_imports=opsets, functions=list(functions), producer_name="pytorch")
     model.ir_version = 9
     save(model, os.path.join(HERE, name + ".onnx"))
@@ -115,7 +115,38 @@ def probs():
     write("probs", nodes, [value("x", ["batch", 4])], [value("p", ["batch", 4])], [weight("fc.weight", 4, 4)])
 
 
+def broken():
+    """Files that no exporter should write."""
+    x, y, w = value("x", ["batch", 4]), value("y", ["batch", 4]), weight("w", 4, 4)
+    relu = node("Relu", ["x"], ["y"], "node_relu")
+
+    def one(name, nodes=(relu,), inputs=(x,), outputs=(y,), weights=(), **more):
+        write("broken_" + name, list(nodes), list(inputs), list(outputs), list(weights), **more)
+    one("cycle", [node("Add", ["x", "b"], ["a"], "node_first"), node("Relu", ["a"], ["b"], "node_second"), node("Relu", ["b"], ["y"], "node_last")])
+    one("twice", [relu, node("Neg", ["x"], ["y"], "node_neg")])
+    one("input_made", [node("Relu", ["x"], ["x"], "node_again"), relu])
+    one("no_opset", opset=0)
+    one("empty", [], [], [])
+    one("no_nodes", [])
+    one("huge", inputs=[value("x", [1 << 40, 1 << 40])])
+    one("type_99", inputs=[value("x", ["batch", 4], 99)])
+    one("no_rank", inputs=[value("x", None)])
+    short, many_dims, below = weight("w", 4, 4), weight("w", 4, 4), weight("w", 4, 4)
+    short.raw_data = short.raw_data[:60]
+    many_dims.dims[:] = [1 << 40, 1 << 40]
+    below.dims[:] = [-4, -4]
+    product = [node("MatMul", ["x", "w"], ["y"], "node_linear")]
+    one("short_weight", product, weights=[short])
+    one("huge_weight", product, weights=[many_dims])
+    one("negative_weight", product, weights=[below])
+    one("weight_twice", product, weights=[w, w])
+    odd = node("Transpose", ["x"], ["y"], "node_permute")
+    odd.attribute.add(name="perm", type=5)
+    one("attribute", [odd])
+
+
 many()
 cut()
+broken()
 layers()
 probs()
