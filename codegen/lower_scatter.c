@@ -124,7 +124,10 @@ void lower_scatter_terms(Lower *L, Value v) {
             (Cond){ix_add(L->k, L->arena, named, ix_mul(L->k, L->arena, base[bd], -1)), 0, 0, 1};
     }
     Let result, b = lower_value(L, s.vbase, base, 0);
-    if (s.mode == SCATTER_SET) {
+    if (!positions) {
+        L->level = 1;
+        result = b;
+    } else if (s.mode == SCATTER_SET) {
         Let hit = lower_index(L, position, DT_I64), miss = lower_constant(L, -1, DT_I64);
         Let found = n ? lower_emit(L, (Stmt){.kind = ST_SELECT,
                                              .dtype = DT_I64,
@@ -138,8 +141,10 @@ void lower_scatter_terms(Lower *L, Value v) {
         Cond some = {p, 0, positions - 1, 1};
         for (uint32_t d = s.upd->rank; d-- > 0;)
             if (is_position(&s, d)) {
-                at[d] = ix_mod(L->k, L->arena, rest, s.upd->dims[d]);
-                rest = ix_div(L->k, L->arena, rest, s.upd->dims[d]);
+                const int64_t extent =
+                    s.upd->dims[d] ? s.upd->dims[d] : 1; /* of none: never read */
+                at[d] = ix_mod(L->k, L->arena, rest, extent);
+                rest = ix_div(L->k, L->arena, rest, extent);
             }
         Guard inner = lower_guard(L, 0, some, &outcome);
         Let u = lower_value(L, s.vupd, at, inner);

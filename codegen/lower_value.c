@@ -57,6 +57,18 @@ static Let lower_scalar(Lower *L, const char *name, DType dtype, LocId loc) {
                                 .loc = loc});
 }
 
+/* An integer type that does not hold the last index: it wraps. */
+static Let lower_iota(Lower *L, Value v, const Type *t, const Ix *idx) {
+    const int64_t axis = attr_i(L->g, v, A_AXIS, 0);
+    if (dtype_info[t->dtype].cls != CLASS_INT || dtype_info[t->dtype].bytes > 2)
+        return lower_index(L, idx[axis], (DType)t->dtype);
+    const Let wide = lower_index(L, idx[axis], DT_I32);
+    return lower_emit(L, (Stmt){.kind = ST_CAST,
+                                .dtype = (DType)t->dtype,
+                                .args = {wide},
+                                .loc = graph_node(L->g, v)->loc});
+}
+
 static Let lower_leaf(Lower *L, Value v, const Ix *idx) {
     const Node *n = graph_node(L->g, v);
     const Type *t = graph_type_at(L->g, v);
@@ -64,7 +76,7 @@ static Let lower_leaf(Lower *L, Value v, const Ix *idx) {
     case OP_scalar:
         return lower_scalar(L, attr_s(L->g, v, A_NAME), (DType)t->dtype, n->loc);
     case OP_iota:
-        return lower_index(L, idx[attr_i(L->g, v, A_AXIS, 0)], (DType)t->dtype);
+        return lower_iota(L, v, t, idx);
     case OP_random: {
         Stmt s = {.kind = ST_RANDOM,
                   .dtype = (DType)t->dtype,

@@ -220,9 +220,18 @@ static void add_arg(StepTable *t, const Scope *scope, const Group *group, const 
 
 /* ---- launches ---- */
 
+/* No point to compute: such a launch is an error on GPUs, and tiles of no extent have no kernel. A
+ * scatter of nothing still writes its base. */
+static bool is_empty(const Kernel *k) {
+    for (uint32_t i = 0; i < k->n_axes && k->form != FORM_SCATTER; i++)
+        if (k->axes[i].role == AXIS_PAR && k->axes[i].extent == 0) return true;
+    return false;
+}
+
 static void add_launch(StepTable *t, const Scope *scope, EntryKind e, const Group *group,
                        uint32_t number, double times) {
     const Kernel *k = kernel_lower_group(scope->g, scope->plan, group, number, t->is_gpu, t->arena);
+    if (is_empty(k)) return;
     StepLaunch l = {.k = k, .first_arg = t->n_args, .n_args = k->n_params, .times = times};
     l.kernel = kernel_intern(t, kernel_print(t, scope, k, group));
     if (t->is_gpu) l.shape = target_hip_launch(k);

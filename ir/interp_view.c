@@ -56,6 +56,7 @@ bool eval_iota(Eval *e) {
         else
             e->out.u.i[i] = at;
     }
+    tensor_wrap(&e->out);
     return true;
 }
 

@@ -147,26 +147,6 @@ const Buffer *case_root(const Case *c, EntryKind entry, const Root *root) {
     return NULL;
 }
 
-static bool root_equal(const Case *c, const Root *root, const Tensor *want, const Tensor *got,
-                       double tolerance) {
-    const int64_t n = type_elems(&want->type);
-    double difference = 0, size = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (dtype_info[want->type.dtype].cls != CLASS_FLT) {
-            if (got->u.i[i] == want->u.i[i]) continue;
-            fprintf(stderr, "graph %s: %s[%d] is %lld, not %lld\n", c->name, root->name, (int)i,
-                    (long long)got->u.i[i], (long long)want->u.i[i]);
-            return false;
-        }
-        difference += (got->u.f[i] - want->u.f[i]) * (got->u.f[i] - want->u.f[i]);
-        size += want->u.f[i] * want->u.f[i];
-    }
-    if (sqrt(difference) <= tolerance * (sqrt(size) + sqrt((double)n) * 0.1)) return true;
-    fprintf(stderr, "graph %s: %s is off by %.3g of %.3g\n", c->name, root->name, sqrt(difference),
-            sqrt(size));
-    return false;
-}
-
 bool case_equal(const Case *c, EntryKind e, FuzzData *data, const InterpEnv *env,
                 const unsigned char *memory, double tolerance) {
     const Entry *entry = &c->g->entries[e];
@@ -177,7 +157,10 @@ bool case_equal(const Case *c, EntryKind e, FuzzData *data, const InterpEnv *env
         const Buffer *b = case_root(c, e, &entry->roots[i]);
         cr_assert(b);
         const Tensor got = tensor_from_bytes(data->arena, want[i].type, memory + b->offset);
-        ok = root_equal(c, &entry->roots[i], &want[i], &got, tolerance) && ok;
+        char why[96];
+        if (fuzz_agrees(&want[i], &got, tolerance, why)) continue;
+        fprintf(stderr, "graph %s: %s %s\n", c->name, entry->roots[i].name, why);
+        ok = false;
     }
     return ok;
 }

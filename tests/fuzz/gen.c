@@ -24,7 +24,9 @@ DType gen_dtype(const Gen *f, Value v) { return (DType)graph_type_at(f->g, v)->d
 
 void gen_keep(Gen *f, Value v, double mag, bool exact) {
     assert(v && "the generator builds only what types");
-    if (f->n < FUZZ_ITEMS && type_elems(graph_type_at(f->g, v)) <= FUZZ_MAX_ELEMS)
+    const Type *t = graph_type_at(f->g, v);
+    if (f->in_body && t->rank == MAX_RANK) return;
+    if (f->n < FUZZ_ITEMS && type_elems(t) <= FUZZ_MAX_ELEMS)
         f->items[f->n++] = (Item){v, mag, exact};
 }
 
@@ -44,9 +46,19 @@ static Item fresh_state(Gen *f, TypeId type, double mag) {
     return (Item){build_state(f->g, name), mag, true};
 }
 
-static void random_element(uint64_t *rng, DType d, int64_t limit, void *at) {
+/* One in nine is special, where that is asked for. */
+static void random_element(uint64_t *rng, DType d, int64_t limit, bool specials, void *at) {
+    static const double floats[] = {NAN, INFINITY, -INFINITY, -0.0};
+    static const int64_t integers[] = {INT64_MIN, INT64_MAX, INT32_MIN, INT32_MAX, INT16_MIN,
+                                       INT16_MAX, INT8_MIN,  INT8_MAX,  -1,        UINT32_MAX};
     int64_t x = (int64_t)(next(rng) % 257) - 128;
-    if (dtype_info[d].cls == CLASS_FLT)
+    bool is_special = specials && limit == 0 && next(rng) % 9 == 0;
+    if (d == DT_F8E8M0) x = 1 + (x < 0 ? -x : x); /* no sign, no zero */
+    if (is_special && dtype_info[d].cls == CLASS_FLT)
+        elem_store(d, at, floats[next(rng) % 4]);
+    else if (is_special && d != DT_BOOL)
+        elem_store_int(d, at, integers[next(rng) % 10]);
+    else if (dtype_info[d].cls == CLASS_FLT)
         elem_store(d, at, (double)x / 64);
     else if (d == DT_BOOL)
         elem_store_int(d, at, x & 1);
@@ -61,23 +73,28 @@ static Item fresh_const(Gen *f, TypeId type, double mag) {
     const Type *t = &f->g->types[type];
     uint32_t size = dtype_info[t->dtype].bytes;
     for (int64_t i = 0; i < type_elems(t); i++)
-        random_element(&f->rng, (DType)t->dtype, 0, bytes + (size_t)i * size);
+        random_element(&f->rng, (DType)t->dtype, 0, f->has_specials, bytes + (size_t)i * size);
     return (Item){build_const(f->g, type, bytes), mag, true};
 }
 
 Item gen_fresh(Gen *f, DType d, uint32_t rank, const int64_t *dims) {
     TypeId type = graph_type_of(f->g, d, rank, dims);
     double mag = d == DT_BOOL ? 1 : dtype_info[d].cls == CLASS_FLT ? 2 : gen_integer_mag(d, 5);
+    if (f->has_specials && d != DT_BOOL) mag = INFINITY;
     assert(type_elems(&f->g->types[type]) <= FUZZ_MAX_ELEMS);
     if (gen_chance(f, 40)) return fresh_input(f, type, mag);
     if (dtype_info[d].cls == CLASS_FLT && gen_chance(f, 50)) return fresh_state(f, type, mag);
-    if (d == DT_F32 && gen_chance(f, 20)) {
+    if ((d == DT_F32 ||
+         (f->has_all_types && dtype_info[d].bytes > 1 && dtype_info[d].cls == CLASS_FLT)) &&
+        gen_chance(f, 20)) {
         AttrField stream = attr_int(A_STREAM, gen_int(f, 0, 9));
         return (Item){graph_emit(f->g, OP_random, NULL, 0, graph_attr(f->g, &stream, 1), type), 1,
-                      true};
+                      dtype_info[d].bytes >= 4};
     }
-    if (d == DT_I64 && rank && gen_chance(f, 30))
-        return (Item){build_iota(f->g, type, gen_int(f, 0, rank - 1)), 64, true};
+    if ((d == DT_I64 || (f->has_all_types && dtype_info[d].cls == CLASS_INT)) && rank &&
+        gen_chance(f, 30))
+        return (Item){build_iota(f->g, type, gen_int(f, 0, rank - 1)), gen_integer_mag(d, 70),
+                      true};
     if (d == DT_F32 && !rank && gen_chance(f, 50))
         return (Item){build_scalar(f->g, "lr", d), 2, true};
     if (d == DT_I64 && !rank && gen_chance(f, 50))
@@ -102,17 +119,19 @@ double gen_integer_mag(DType d, double mag) {
 static Item fresh_any(Gen *f, DTypeClass cls, uint32_t min_rank, uint32_t max_rank) {
     static const int64_t extents[] = {1, 2, 2, 3, 3, 4, 5, 7, 8};
     int64_t dims[MAX_RANK], elems = 1;
-    uint32_t rank = (uint32_t)gen_int(f, min_rank, max_rank < 4 ? max_rank : 4);
+    uint32_t rank = (uint32_t)gen_int(f, min_rank, max_rank < f->max_rank ? max_rank : f->max_rank);
     for (uint32_t i = 0; i < rank; i++) {
         dims[i] = extents[gen_int(f, 0, 8)];
         if (elems * dims[i] > 120) dims[i] = 1;
         elems *= dims[i];
     }
     if (rank == 1 && gen_chance(f, 20)) dims[0] = gen_int(f, 9, 70);
-    DType d = cls == CLASS_BOOL   ? DT_BOOL
-              : cls == CLASS_INT  ? integer_type(f)
-              : gen_chance(f, 70) ? DT_F32
-                                  : DT_BF16;
+    if (rank && f->takes_empty && gen_chance(f, 15)) dims[gen_int(f, 0, rank - 1)] = 0;
+    DType d = cls == CLASS_BOOL                       ? DT_BOOL
+              : cls == CLASS_INT                      ? integer_type(f)
+              : gen_chance(f, 70)                     ? DT_F32
+              : f->has_all_types && gen_chance(f, 60) ? (gen_chance(f, 50) ? DT_F64 : DT_F16)
+                                                      : DT_BF16;
     return gen_fresh(f, d, rank, dims);
 }
 
@@ -120,7 +139,8 @@ static Item fresh_any(Gen *f, DTypeClass cls, uint32_t min_rank, uint32_t max_ra
 
 static bool is_fit(const Gen *f, Value v, DTypeClass cls, uint32_t min_rank, uint32_t max_rank) {
     const Type *t = graph_type_at(f->g, v);
-    return dtype_info[t->dtype].cls == cls && t->rank >= min_rank && t->rank <= max_rank;
+    return dtype_info[t->dtype].cls == cls && t->rank >= min_rank && t->rank <= max_rank &&
+           (f->takes_empty || type_elems(t) > 0);
 }
 
 /* Later values are likelier, so that graphs grow deep. */
@@ -136,6 +156,14 @@ Item gen_pick(Gen *f, DTypeClass cls, uint32_t min_rank, uint32_t max_rank) {
 Item gen_tame(Gen *f, Item x, double mag) {
     if (x.mag <= mag) return x;
     return (Item){build_unary(f->g, OP_tanh, x.v), 1, false};
+}
+
+Item gen_finite(Gen *f, Item x) {
+    if (!f->has_specials) return x;
+    Value odd = build_binary(f->g, OP_or, build_unary(f->g, OP_isnan, x.v),
+                             build_unary(f->g, OP_isinf, x.v));
+    Value half = build_splat(f->g, graph_type_of(f->g, gen_dtype(f, x.v), 0, NULL), 0.5);
+    return (Item){build_map(f->g, OP_where, (Value[]){odd, half, x.v}, 3), 64, x.exact};
 }
 
 Item gen_float_like(Gen *f, Item like, uint32_t rank, const int64_t *dims) {
@@ -158,6 +186,8 @@ Value gen_indices(Gen *f, uint32_t rank, const int64_t *dims, int64_t limit) {
         return x.v;
     }
     Value bound = build_splat(f->g, graph_type_of(f->g, DT_I64, 0, NULL), (double)limit);
+    if (f->has_specials) /* the smallest has no absolute value */
+        return build_unary(f->g, OP_abs, build_binary(f->g, OP_irem, x.v, bound));
     return build_binary(f->g, OP_irem, build_unary(f->g, OP_abs, x.v), bound);
 }
 
@@ -189,6 +219,8 @@ static void add_updates(Gen *f) {
         const State s = f->g->states[i];
         Value old = build_state(f->g, s.name), value = 0;
         if (gen_chance(f, 30)) continue;
+        const DTypeInfo *type = &dtype_info[f->g->types[s.type].dtype];
+        if (type->cls == CLASS_FLT && type->bytes == 1) continue; /* nobody computes in them */
         for (uint32_t j = f->n; j > 0 && !value; j--)
             if (graph_node(f->g, f->items[j - 1].v)->type == s.type && f->items[j - 1].v != old)
                 value = f->items[j - 1].v;
@@ -201,9 +233,12 @@ static void add_updates(Gen *f) {
 }
 
 Graph *fuzz_graph(uint64_t seed) {
-    Gen f = {.g = graph_new("fuzz"),
+    bool is_wide = seed % 8 == 6, has_specials = seed % 7 == 5;
+    Gen f = {.g = graph_new(has_specials ? "fuzz_specials" : "fuzz"),
              .rng = seed * 0xD1342543DE82EF95u + 7,
-             .has_all_types = seed % 6 == 4};
+             .has_all_types = seed % 6 == 4,
+             .has_specials = has_specials,
+             .max_rank = is_wide ? MAX_RANK : 4};
     int64_t n_leaves = gen_int(&f, 2, 4), n = gen_int(&f, 3, 14);
     for (int64_t i = 0; i < n_leaves; i++) {
         Item x = fresh_any(&f, i || gen_chance(&f, 80) ? CLASS_FLT : CLASS_INT, 0, 4);
@@ -211,6 +246,8 @@ Graph *fuzz_graph(uint64_t seed) {
     }
     for (int64_t i = 0; i < n; i++) {
         gen_grow(&f);
+        if (is_wide && i % 3 == 1) gen_empty(&f);
+        if (f.has_all_types && i % 4 == 1) gen_small(&f);
         if (seed % 5 == 3 && i % 4 == 2)
             gen_scan(&f); /* other seeds are what they were before there were loops */
     }
@@ -234,7 +271,7 @@ Tensor fuzz_tensor(const Graph *g, const char *name, uint64_t data_seed, Arena *
     for (const char *p = name; *p; p++) rng = rng * 31 + (unsigned char)*p;
     t.u.p = arena_alloc(arena, (size_t)n * sizeof(double));
     for (int64_t i = 0; i < n; i++) {
-        random_element(&rng, (DType)t.type.dtype, limit, bytes);
+        random_element(&rng, (DType)t.type.dtype, limit, fuzz_has_specials(g), bytes);
         if (dtype_info[t.type.dtype].cls == CLASS_FLT)
             t.u.f[i] = elem_load((DType)t.type.dtype, bytes);
         else
@@ -263,6 +300,31 @@ InterpEnv fuzz_env(FuzzData *data) {
                        .user = data,
                        .seed = data->seed,
                        .step = data->seed % 7 + 1};
+}
+
+bool fuzz_has_specials(const Graph *g) { return strcmp(g->name, "fuzz_specials") == 0; }
+
+bool fuzz_agrees(const Tensor *want, const Tensor *got, double tolerance, char why[96]) {
+    const int64_t n = type_elems(&want->type);
+    const bool is_float = dtype_info[want->type.dtype].cls == CLASS_FLT;
+    double difference = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double x = is_float ? want->u.f[i] : 0, y = is_float ? got->u.f[i] : 0;
+        const bool same = is_float ? x == y || (isnan(x) && isnan(y)) : want->u.i[i] == got->u.i[i];
+        if (!same && is_float && isfinite(x) && isfinite(y)) {
+            difference += (x - y) * (x - y);
+        } else if (!same) {
+            if (is_float)
+                snprintf(why, 96, "[%lld] is %g, not %g", (long long)i, y, x);
+            else
+                snprintf(why, 96, "[%lld] is %lld, not %lld", (long long)i, (long long)got->u.i[i],
+                         (long long)want->u.i[i]);
+            return false;
+        }
+        if (isfinite(x)) size += x * x;
+    }
+    snprintf(why, 96, "is off by %.3g of %.3g", sqrt(difference), sqrt(size));
+    return sqrt(difference) <= tolerance * (sqrt(size) + sqrt((double)n) * 0.1);
 }
 
 double fuzz_tolerance(const Graph *g) {

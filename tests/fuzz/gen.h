@@ -8,10 +8,15 @@
 #define TRAINC_FUZZ_GEN_H
 #include "ir.h"
 
-/* fuzz_graph - a graph of 10 to 60 nodes from a seed: dtypes f32, bf16, i64, bool, in every sixth all; all families of
- * ops; inputs x0.., states w0..; the entry `eval` with outputs y0.., the entry `micro` with outputs
+/* fuzz_graph - a graph of 10 to 60 nodes from a seed: dtypes f32, bf16, i64, bool, in every sixth all; ranks up to 4, in every
+ * eighth 8, and extents of 0; in every seventh NaN, infinities, -0 and the extremes of integers (fuzz_has_specials);
+ * all families of ops; inputs x0.., states w0..; the entry `eval` with outputs y0.., the entry `micro` with outputs
  * and state updates. Never 0; owner: caller. */
 Graph *fuzz_graph(uint64_t seed);
+bool fuzz_has_specials(const Graph *); /* NaN and infinities among its data */
+/* Does a result agree with the interpreter's? Integers and bools exactly, NaN and infinities in the same places, the rest
+ * in relative L2. Says which element differs, or by how much, in `why`. */
+bool fuzz_agrees(const Tensor *want, const Tensor *got, double tolerance, char why[96]);
 /* How far generated code may be from the interpreter on a graph of fuzz_graph, relative L2. Small
  * floats are rounded where they are stored, which the interpreter does not do, and a layer norm of
  * them, with its eps of 1/64, makes a rounding of close numbers eight times as large. */
@@ -34,11 +39,15 @@ typedef struct Item {
     Value v;
     double mag;
     bool exact;
-} Item; /* |elements| <= mag; exact: alike in float and double */
+} Item; /* |elements| <= mag (INFINITY: specials, too); exact: alike in float and double */
 typedef struct Gen {
     Graph *g;
     uint64_t rng;
-    bool has_all_types; /* integers of every width and sign, casts through floats of eight bits */
+    bool has_all_types; /* floats and integers of every width and sign */
+    bool has_specials;  /* NaN, infinities, -0, extremes of integers */
+    bool takes_empty;   /* what is picked now may have no elements */
+    bool in_body;       /* of a loop: its stacks need one rank more */
+    uint32_t max_rank;
     uint32_t n;
     Item items[FUZZ_ITEMS];
 } Gen;
@@ -51,6 +60,7 @@ Item gen_fresh(Gen *, DType, uint32_t rank, const int64_t *dims);
 Item gen_pick(Gen *, DTypeClass, uint32_t min_rank,
               uint32_t max_rank);       /* from the pool, or fresh */
 Item gen_tame(Gen *, Item, double mag); /* a float with |elements| <= mag */
+Item gen_finite(Gen *, Item);             /* numbers instead of NaN and infinities */
 Item gen_float_like(Gen *, Item like, uint32_t rank,
                     const int64_t *dims); /* of like's dtype, with these dims */
 Value gen_indices(Gen *, uint32_t rank, const int64_t *dims, int64_t limit);
@@ -66,4 +76,6 @@ void gen_contract(Gen *);
 void gen_macro(Gen *);
 void gen_attention(Gen *); /* gen_attention.c */
 void gen_rope(Gen *);
+void gen_small(Gen *); /* gen_types.c */
+void gen_empty(Gen *); /* gen_empty.c */
 #endif

@@ -133,7 +133,7 @@ static void binary_float(Gen *f) {
 }
 
 static void integer(Gen *f) {
-    bool unary = gen_chance(f, 20);
+    bool unary = gen_chance(f, f->has_all_types ? 35 : 20);
     OpCode op = random_op(f, unary ? 1 : 2, OPC_INT, OPC_NUM);
     Item a = gen_pick(f, CLASS_INT, 0, MAX_RANK), b;
     if (unary) {
@@ -142,20 +142,19 @@ static void integer(Gen *f) {
         return;
     }
     b = partner(f, a);
-    if (op == OP_shl || op == OP_shr) {
+    if ((op == OP_shl || op == OP_shr) && !f->has_specials) {
         b.v = build_binary(f->g, OP_bitand, b.v, number(f, b.v, 3));
         b.mag = 8;
     }
     b.mag = gen_integer_mag(gen_dtype(f, b.v), b.mag);
     double mag = op == OP_mul || op == OP_shl ? a.mag * b.mag : 2 * (a.mag + b.mag) + 2;
     DType d = gen_dtype(f, a.v);
-    bool wraps = d != DT_I64 && d != DT_I32;
+    bool wraps = f->has_specials || (d != DT_I64 && d != DT_I32);
     if (wraps || mag < 1e6)
         gen_keep(f, build_binary(f->g, op, a.v, b.v), gen_integer_mag(d, mag), true);
 }
 
-static void compare(Gen *f) {
-    DTypeClass cls = gen_chance(f, 50) ? CLASS_FLT : CLASS_INT;
+static void compare(Gen *f, DTypeClass cls) {
     Item a = gen_pick(f, cls, 0, MAX_RANK), b = partner(f, a);
     if (a.exact && b.exact)
         gen_keep(f, build_binary(f->g, random_op(f, 2, OPC_CMP, OPC_CMP), a.v, b.v), 1, true);
@@ -175,8 +174,8 @@ static void boolean(Gen *f) {
                  1, true);
 }
 
-static void ternary(Gen *f) {
-    Item b = gen_pick(f, gen_chance(f, 80) ? CLASS_FLT : CLASS_INT, 0, MAX_RANK), c = partner(f, b);
+static void ternary(Gen *f, DTypeClass cls) {
+    Item b = gen_pick(f, cls, 0, MAX_RANK), c = partner(f, b);
     double mag = fmax(b.mag, c.mag);
     if (gen_chance(f, 30)) {
         gen_keep(f,
@@ -189,37 +188,34 @@ static void ternary(Gen *f) {
     gen_keep(f, build_map(f->g, OP_where, (Value[]){a.v, b.v, c.v}, 3), mag, b.exact && c.exact);
 }
 
-/* To a float of eight or four bits and back: a jump, and exact. */
-static Value through_small_float(Gen *f, Value v) {
-    static const DType types[] = {DT_F8E4M3FN,   DT_F8E5M2, DT_F8E4M3FNUZ,
-                                  DT_F8E5M2FNUZ, DT_F4E2M1, DT_F16};
-    Value small = build_map(f->g, OP_clip, (Value[]){v, number(f, v, -6), number(f, v, 6)}, 3);
-    return build_cast(f->g, build_cast(f->g, small, types[gen_int(f, 0, 5)]), DT_F32);
-}
-
 static void cast(Gen *f) {
     Item x = gen_pick(f,
                       gen_chance(f, 50)   ? CLASS_FLT
                       : gen_chance(f, 70) ? CLASS_INT
                                           : CLASS_BOOL,
                       0, MAX_RANK);
-    static const DType dtypes[] = {DT_F32, DT_F32, DT_BF16, DT_I64, DT_BOOL, DT_I32, DT_I16,
-                                   DT_I8,  DT_U64, DT_U32,  DT_U16, DT_U8,   DT_I4,  DT_U4};
-    DType to = dtypes[gen_int(f, 0, f->has_all_types ? 13 : 4)];
+    static const DType dtypes[] = {DT_F32, DT_F32, DT_BF16, DT_I64, DT_BOOL, DT_I32,
+                                   DT_I16, DT_I8,  DT_U64,  DT_U32, DT_U16,  DT_U8,
+                                   DT_I4,  DT_U4,  DT_I2,   DT_U2,  DT_F16,  DT_F64};
+    DType to = dtypes[gen_int(f, 0, f->has_all_types ? 17 : 4)];
     bool jumps = dtype_info[to].cls != CLASS_FLT, is_large = x.mag > 1 << 24;
     if (jumps && !x.exact) return;
     if (dtype_info[to].cls == CLASS_INT && is_large &&
         dtype_info[gen_dtype(f, x.v)].cls == CLASS_FLT)
         return;
     Value v = build_cast(f->g, x.v, to);
-    if (f->has_all_types && x.exact && to == DT_F32) v = through_small_float(f, v);
-    gen_keep(f, v, gen_integer_mag(to, x.mag + 1), x.exact && !(is_large && !jumps));
+    gen_keep(f, v, gen_integer_mag(to, x.mag + 1),
+             x.exact && !(is_large && !jumps && dtype_info[gen_dtype(f, x.v)].cls == CLASS_INT));
 }
 
-void gen_map(Gen *f) {
+static void grow_map(Gen *f) {
     if (f->has_all_types && gen_chance(f, 40)) {
-        if (gen_chance(f, 60))
+        if (gen_chance(f, 50))
             integer(f);
+        else if (gen_chance(f, 30))
+            compare(f, CLASS_INT);
+        else if (gen_chance(f, 40))
+            ternary(f, CLASS_INT);
         else
             cast(f);
         return;
@@ -238,16 +234,22 @@ void gen_map(Gen *f) {
         integer(f);
         break;
     case 6:
-        compare(f);
+        compare(f, gen_chance(f, 50) ? CLASS_FLT : CLASS_INT);
         break;
     case 7:
         boolean(f);
         break;
     case 8:
-        ternary(f);
+        ternary(f, gen_chance(f, 80) ? CLASS_FLT : CLASS_INT);
         break;
     default:
         cast(f);
         break;
     }
+}
+
+void gen_map(Gen *f) {
+    f->takes_empty = f->max_rank > 4;
+    grow_map(f);
+    f->takes_empty = false;
 }

@@ -86,7 +86,11 @@ static void add_results(Gen *f, Gen *body, ScanGen *s) {
 static void scan_at(Gen *f, int depth) {
     ScanGen s = {
         .spec = {.name = "fuzz", .trips = gen_int(f, 1, 5), .is_reverse = gen_chance(f, 40)}};
-    Gen body = {.g = f->g, .rng = f->rng ^ 0x5CA9};
+    Gen body = {.g = f->g,
+                .rng = f->rng ^ 0x5CA9,
+                .has_specials = f->has_specials,
+                .in_body = true,
+                .max_rank = f->max_rank};
     s.spec.first = s.first, s.spec.carry = s.carry, s.spec.next = s.next;
     s.spec.xs = s.xs, s.spec.x = s.x, s.spec.ys = s.ys;
     for (uint32_t i = f->n > 3 ? f->n - 3 : 0; i < f->n; i++)

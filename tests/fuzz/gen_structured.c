@@ -39,7 +39,7 @@ static Value view_transpose(Gen *f, Value v, const Type *t) {
 
 static Value view_expand(Gen *f, Value v, const Type *t) {
     int64_t dims[MAX_RANK];
-    uint32_t lead = t->rank < 4 ? (uint32_t)gen_int(f, 0, 1) : 0;
+    uint32_t lead = t->rank < f->max_rank ? (uint32_t)gen_int(f, 0, 1) : 0;
     if (lead) dims[0] = gen_int(f, 1, 3);
     for (uint32_t i = 0; i < t->rank; i++)
         dims[lead + i] = t->dims[i] == 1 ? gen_int(f, 1, 4) : t->dims[i];
@@ -87,7 +87,7 @@ static Value view_concat(Gen *f, Value v, const Type *t, double *mag, bool *exac
 }
 
 void gen_view(Gen *f) {
-    Item x = gen_pick(f, any_class(f), 1, 4);
+    Item x = gen_pick(f, any_class(f), 1, f->max_rank);
     Type t = type_of(f, x.v);
     Value v = x.v;
     switch (gen_int(f, 0, 5)) {
@@ -123,15 +123,27 @@ typedef struct Geometry {
 static Geometry random_geometry(Gen *f, uint32_t n) {
     Geometry geo = {.n = n};
     for (uint32_t i = 0; i < n; i++) {
-        geo.kernel[i] = gen_int(f, 1, 3);
+        geo.kernel[i] = gen_int(f, 1, n == 3 ? 2 : 3);
         geo.strides[i] = gen_chance(f, 60) ? 1 : gen_int(f, 1, 3);
-        geo.dilations[i] = gen_chance(f, 70) ? 1 : 2;
+        geo.dilations[i] = gen_chance(f, n == 3 ? 90 : 70) ? 1 : 2;
         geo.low[i] = gen_int(f, gen_chance(f, 10) ? -1 : 0, 2);
         geo.high[i] = gen_int(f, gen_chance(f, 10) ? -1 : 0, 2);
         int64_t reach = (geo.kernel[i] - 1) * geo.dilations[i] + 1 - geo.low[i] - geo.high[i];
         geo.in[i] = (reach > 2 ? reach : 2) + gen_int(f, 0, n == 3 ? 1 : 3);
     }
     return geo;
+}
+
+static int64_t elems_of(uint32_t rank, const int64_t *dims) {
+    int64_t n = 1;
+    for (uint32_t i = 0; i < rank; i++) n *= dims[i];
+    return n;
+}
+
+static double kernel_size(const Geometry *geo) {
+    int64_t size = 1;
+    for (uint32_t i = 0; i < geo->n; i++) size *= geo->kernel[i];
+    return (double)size;
 }
 
 static uint32_t geometry_fields(const Geometry *geo, AttrField *fields) {
@@ -143,13 +155,14 @@ static uint32_t geometry_fields(const Geometry *geo, AttrField *fields) {
 }
 
 void gen_window(Gen *f) {
-    Geometry geo = random_geometry(f, (uint32_t)gen_int(f, 1, 2));
+    Geometry geo = random_geometry(f, (uint32_t)gen_int(f, 1, f->max_rank > 4 ? 3 : 2));
     AttrField fields[6];
     uint32_t n = geometry_fields(&geo, fields);
-    int64_t dims[3] = {gen_int(f, 1, 2), geo.in[0], geo.in[1]};
+    int64_t dims[4] = {gen_int(f, 1, 2), geo.in[0], geo.in[1], geo.in[2]};
     fields[n++] = attr_ints(A_KERNEL, geo.kernel, geo.n);
     AttrId fold = graph_attr(f->g, fields, n);
     fields[n++] = attr_float(A_VALUE, gen_chance(f, 70) ? 0 : -2);
+    if (elems_of(geo.n + 1, dims) > FUZZ_MAX_ELEMS) return;
     Item x = gen_float_like(f, gen_pick(f, CLASS_FLT, 0, 4), geo.n + 1, dims);
     TypeId whole = graph_node(f->g, x.v)->type;
     Value wide = graph_emit(f->g, OP_window, &x.v, 1, graph_attr(f->g, fields, n), 0);
@@ -158,35 +171,41 @@ void gen_window(Gen *f) {
         Type t = type_of(f, wide);
         Item y = type_elems(&t) <= FUZZ_MAX_ELEMS ? gen_float_like(f, x, t.rank, t.dims)
                                                   : (Item){wide, x.mag, false};
-        gen_keep(f, graph_emit(f->g, OP_fold, &y.v, 1, fold, whole),
-                 y.mag * (double)(geo.kernel[0] * (geo.n > 1 ? geo.kernel[1] : 1)), false);
+        gen_keep(f, graph_emit(f->g, OP_fold, &y.v, 1, fold, whole), y.mag * kernel_size(&geo),
+                 false);
     } else if (gen_chance(f, 50)) {
-        int64_t axes[2] = {geo.n + 1, geo.n + 2};
+        int64_t axes[3] = {geo.n + 1, geo.n + 2, geo.n + 3};
         gen_keep(f, build_reduce(f->g, gen_chance(f, 50) ? OP_rmax : OP_sum, wide, axes, geo.n),
-                 x.mag * 9, false);
+                 fmax(x.mag, 2) * 27, false);
     }
 }
 
+/* Finite: whether 0 of the padding times an infinite weight is NaN is up to who computes it. */
+static Item operand(Gen *f, Item like, uint32_t rank, const int64_t *dims) {
+    return gen_tame(f, gen_finite(f, gen_float_like(f, like, rank, dims)), 4);
+}
+
 static void conv(Gen *f) {
-    Geometry geo = random_geometry(f, (uint32_t)gen_int(f, 1, 2));
+    Geometry geo = random_geometry(f, (uint32_t)gen_int(f, 1, f->max_rank > 4 ? 3 : 2));
     AttrField fields[5];
     uint32_t n = geometry_fields(&geo, fields), rank = geo.n + 2;
     int64_t groups = gen_chance(f, 60) ? 1 : 2, in = groups * gen_int(f, 1, 3),
             out = groups * gen_int(f, 1, 3);
     fields[n++] = attr_int(A_GROUPS, groups);
     AttrId attr = graph_attr(f->g, fields, n);
-    int64_t x_dims[4] = {gen_int(f, 1, 2), in, geo.in[0], geo.in[1]},
-            w_dims[4] = {out, in / groups, geo.kernel[0], geo.kernel[1]};
-    Item x = gen_tame(f, gen_float_like(f, gen_pick(f, CLASS_FLT, 0, 4), rank, x_dims), 4),
-         w = gen_tame(f, gen_float_like(f, x, rank, w_dims), 4);
-    double terms = (double)(in / groups * geo.kernel[0] * (geo.n > 1 ? geo.kernel[1] : 1));
+    int64_t x_dims[5] = {gen_int(f, 1, 2), in, geo.in[0], geo.in[1], geo.in[2]},
+            w_dims[5] = {out, in / groups, geo.kernel[0], geo.kernel[1], geo.kernel[2]};
+    if (elems_of(rank, x_dims) > FUZZ_MAX_ELEMS || elems_of(rank, w_dims) > FUZZ_MAX_ELEMS) return;
+    Item x = operand(f, gen_pick(f, CLASS_FLT, 0, 4), rank, x_dims),
+         w = operand(f, x, rank, w_dims);
+    double terms = (double)(in / groups) * kernel_size(&geo);
     Value y = graph_emit(f->g, OP_conv, (Value[]){x.v, w.v}, 2, attr, 0);
     Type t = type_of(f, y);
     if (type_elems(&t) > FUZZ_MAX_ELEMS || gen_chance(f, 40)) {
         gen_keep(f, y, x.mag * w.mag * terms, false);
         return;
     }
-    Item dy = gen_tame(f, gen_float_like(f, x, rank, t.dims), 4);
+    Item dy = operand(f, x, rank, t.dims);
     bool is_dx = gen_chance(f, 50);
     Value operands[2] = {is_dx ? dy.v : x.v, is_dx ? w.v : dy.v};
     gen_keep(f,
@@ -200,8 +219,8 @@ static void dot(Gen *f) {
     bool ta = gen_chance(f, 30), tb = gen_chance(f, 30);
     int64_t m = extents[gen_int(f, 0, 8)], k = extents[gen_int(f, 0, 8)],
             n = extents[gen_int(f, 0, 8)];
-    uint32_t rank = (uint32_t)gen_int(f, 2, 4), at = rank - 2;
-    int64_t a[4] = {1, 1, 1, 1}, b[4] = {1, 1, 1, 1};
+    uint32_t rank = (uint32_t)gen_int(f, 2, f->in_body ? 4 : f->max_rank), at = rank - 2;
+    int64_t a[MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1}, b[MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
     if (rank > 2 && gen_chance(f, 60)) a[0] = b[0] = 2;
     a[at] = ta ? k : m, a[at + 1] = ta ? m : k, b[at] = tb ? n : k, b[at + 1] = tb ? k : n;
     Item x = gen_tame(f, gen_float_like(f, gen_pick(f, CLASS_FLT, 0, 4), rank, a), 4),
@@ -231,7 +250,7 @@ static uint32_t random_axes(Gen *f, uint32_t rank, int64_t *axes) {
 void gen_reduce(Gen *f) {
     static const OpCode ops[] = {OP_sum, OP_sum, OP_rmax, OP_rmin, OP_prod, OP_argmax, OP_argmin};
     OpCode op = ops[gen_int(f, 0, 6)];
-    Item x = gen_pick(f, gen_chance(f, 85) ? CLASS_FLT : CLASS_INT, 1, 4);
+    Item x = gen_pick(f, gen_chance(f, 85) ? CLASS_FLT : CLASS_INT, 1, f->max_rank);
     Type t = type_of(f, x.v);
     int64_t axes[MAX_RANK];
     bool is_float = dtype_info[t.dtype].cls == CLASS_FLT;
@@ -249,13 +268,13 @@ void gen_reduce(Gen *f) {
         x = gen_tame(f, x, 1);
         mag = 1;
     }
-    if (!is_float && mag > 1e6) return;
+    if (!is_float && mag > 1e6 && !f->has_specials) return;
     gen_keep(f, build_reduce(f->g, op, x.v, axes, n), mag,
              !is_float || (x.exact && (op == OP_rmax || op == OP_rmin)));
 }
 
 static void cross_entropy(Gen *f) {
-    Item x = gen_pick(f, CLASS_FLT, 2, 4);
+    Item x = gen_pick(f, CLASS_FLT, 2, f->max_rank);
     Type t = type_of(f, x.v);
     int64_t axis = gen_chance(f, 50) ? 1 : t.rank - 1, classes = t.dims[axis];
     t.dims[axis] = 1;
@@ -284,7 +303,7 @@ void gen_macro(Gen *f) {
         cross_entropy(f);
         return;
     }
-    Item x = gen_pick(f, CLASS_FLT, 1, 4);
+    Item x = gen_pick(f, CLASS_FLT, 1, f->max_rank);
     uint32_t n = random_axes(f, type_of(f, x.v).rank, axes);
     AttrField fields[] = {attr_ints(A_AXES, axes, n), attr_float(A_EPS, 0.015625)};
     Value v = graph_emit(f->g, op, &x.v, 1, graph_attr(f->g, fields, op_info[op].n_attrs), 0);
@@ -298,12 +317,15 @@ static AttrId index_attr(Gen *f, AttrKey key, int64_t at, int64_t mode) {
     return graph_attr(f->g, fields, mode < 0 ? 1 : 2);
 }
 
-/* [rows, depth] with a limit per column: columns concatenated */
-static Value index_vectors(Gen *f, const Type *t, int64_t rows, uint32_t depth) {
+/* [rows, depth] with a limit per column: columns concatenated; with batch [dims[0], rows, depth] */
+static Value index_vectors(Gen *f, const Type *t, int64_t rows, int64_t batch) {
     Value columns[3];
+    uint32_t most = t->rank - (uint32_t)batch, depth = (uint32_t)gen_int(f, 1, most < 3 ? most : 3);
+    int64_t all = batch ? t->dims[0] * rows : rows;
     for (uint32_t i = 0; i < depth; i++)
-        columns[i] = gen_indices(f, 2, (int64_t[]){rows, 1}, t->dims[i]);
-    return build_concat(f->g, columns, depth, 1);
+        columns[i] = gen_indices(f, 2, (int64_t[]){all, 1}, t->dims[i + batch]);
+    Value vectors = build_concat(f->g, columns, depth, 1);
+    return batch ? build_reshape(f->g, vectors, 3, (int64_t[]){t->dims[0], rows, depth}) : vectors;
 }
 
 void gen_index(Gen *f) {
@@ -311,16 +333,18 @@ void gen_index(Gen *f) {
                         scatters[] = {OP_scatter, OP_put, OP_scatter_nd};
     int64_t kind = gen_int(f, 0, 2), mode = gen_int(f, SCATTER_ADD, SCATTER_MAX), at = 0,
             dims[MAX_RANK] = {0};
-    Item x = gen_pick(f, gen_chance(f, 85) ? CLASS_FLT : CLASS_INT, 1, 4);
+    Item x = gen_pick(f, gen_chance(f, 85) ? CLASS_FLT : CLASS_INT, 1, f->max_rank);
     Type t = type_of(f, x.v);
     Value idx;
     AttrKey key = kind == 2 ? A_BATCH : A_AXIS;
     if (kind == 2) {
-        idx = index_vectors(f, &t, gen_int(f, 1, 4),
-                            (uint32_t)gen_int(f, 1, t.rank < 3 ? t.rank : 3));
+        at = t.rank > 1 && f->max_rank > 4 && gen_chance(f, 50);
+        idx = index_vectors(f, &t, gen_int(f, 1, 4), at);
     } else {
         at = gen_int(f, 0, t.rank - 1);
-        uint32_t rank = kind ? t.rank : (uint32_t)gen_int(f, 0, t.rank < 3 ? 2 : 1);
+        uint32_t rank =
+            kind ? t.rank
+                 : (uint32_t)gen_int(f, 0, t.rank < 3 || (t.rank < 7 && f->max_rank > 4) ? 2 : 1);
         for (uint32_t i = 0; i < rank; i++)
             dims[i] = kind && i != at ? gen_int(f, 1, t.dims[i]) : gen_int(f, 1, 4);
         int64_t elems = 1;
@@ -340,7 +364,7 @@ void gen_index(Gen *f) {
          moves = mode == SCATTER_SET || mode == SCATTER_MIN || mode == SCATTER_MAX;
     if (mode == SCATTER_MUL) mode = is_float && upd.mag <= 1 ? mode : SCATTER_ADD;
     double mag = moves ? fmax(x.mag, upd.mag) : x.mag + upd.mag * 16;
-    if (!is_float && mag > 1e6) return;
+    if (!is_float && mag > 1e6 && !f->has_specials) return;
     gen_keep(f,
              graph_emit(f->g, scatters[kind], (Value[]){x.v, idx, upd.v}, 3,
                         index_attr(f, key, at, mode), 0),

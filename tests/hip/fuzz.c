@@ -1,7 +1,6 @@
 /* Tests that random typed graphs compute on the shim what the interpreter computes: hundreds of
  * kernels in one translation unit. A fixed sample; TRAINC_FUZZ=first:count runs others. */
 #include <criterion/criterion.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../fuzz/gen.h"
@@ -69,21 +68,9 @@ static const Buffer *buffer_of_root(const Plan *plan, EntryKind entry, const Roo
 static void compare(const Case *c, const Root *root, const Tensor *want, const unsigned char *bytes,
                     const char *arch) {
     const Tensor got = tensor_from_bytes(data.arena, want->type, bytes);
-    const int64_t n = type_elems(&want->type);
-    double difference = 0, size = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (dtype_info[want->type.dtype].cls != CLASS_FLT) {
-            cr_assert_eq(got.u.i[i], want->u.i[i], "graph %d on %s: %s[%d] is %lld, not %lld",
-                         (int)c->seed, arch, root->name, (int)i, (long long)got.u.i[i],
-                         (long long)want->u.i[i]);
-            continue;
-        }
-        difference += (got.u.f[i] - want->u.f[i]) * (got.u.f[i] - want->u.f[i]);
-        size += want->u.f[i] * want->u.f[i];
-    }
-    cr_assert(sqrt(difference) <= c->tolerance * (sqrt(size) + sqrt((double)n) * 0.1),
-              "graph %d on %s: %s is off by %.3g of %.3g", (int)c->seed, arch, root->name,
-              sqrt(difference), sqrt(size));
+    char why[96];
+    cr_assert(fuzz_agrees(want, &got, c->tolerance, why), "graph %d on %s: %s %s", (int)c->seed,
+              arch, root->name, why);
 }
 
 static void run_case(const Case *c, Host *h, const char *arch) {
