@@ -11,7 +11,8 @@ static const struct {
     const char *op, *weights, *scales; /* inputs, one digit each */
 } readers[] = {{"DequantizeLinear", "0", "1"}, {"QuantizeLinear", "", "1"},
                {"MatMulInteger", "1", ""},     {"ConvInteger", "1", ""},
-               {"QLinearMatMul", "3", "146"},  {"QLinearConv", "3", "146"}};
+               {"QLinearMatMul", "3", "146"},  {"QLinearConv", "3", "146"},
+               {"MatMulNBits", "1", "23"}};
 
 static void mark_inputs(Import *im, const Onnx__NodeProto *node, const char *inputs, Mark mark) {
     uint32_t at;

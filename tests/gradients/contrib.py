@@ -91,6 +91,21 @@ case('rotary_offset', 'RotaryEmbedding', [F(B, S, 2 * 16), np.array([3], np.int6
 case('rotary_partial', 'RotaryEmbedding', [F(B, S, 2 * 16), pos, *table(4)], trained=[0], num_heads=2, rotary_embedding_dim=8)
 case('group_norm', 'GroupNorm', [F(2, 4, 4, 8), F(8), F(8)], groups=4, activation=1, truth=group_norm)
 case('skip_group_norm', 'SkipGroupNorm', [F(2, 4, 4, 8), F(8), F(8), F(2, 4, 4, 8), F(8)], n_out=2, groups=4, activation=1, truth=skip_group_norm)
+U = lambda *s: R.randint(0, 256, s).astype(np.uint8)
+case('nbits', 'MatMulNBits', [F(2, 3, 40), U(5, 3, 8), F(5, 3)], trained=[0], N=5, K=40, bits=4, block_size=16)
+case('nbits_zero', 'MatMulNBits', [F(3, 40), U(5, 3, 8), F(5, 3), U(5, 2), None, F(5)], trained=[0, 5], N=5, K=40, bits=4, block_size=16)
+case('nbits_8', 'MatMulNBits', [F(3, 64), U(5, 2, 32), F(5, 2), U(5, 2)], trained=[0], N=5, K=64, bits=8, block_size=32)
+case('nbits_float_zero', 'MatMulNBits', [F(3, 64), U(5, 2, 16), F(5, 2), F(5, 2)], trained=[0], N=5, K=64, bits=4, block_size=32)
+case('dequantize', 'DequantizeLinear', [U(3, 4), np.array(0.1, np.float32), np.array(7, np.uint8)], trained=[])
+case('dequantize_axis', 'DequantizeLinear', [U(3, 4), np.abs(F(4)), U(4)], trained=[], axis=1)
+case('bias_dropout', 'BiasDropout', [F(3, 4), F(4), F(3, 4)], truth=lambda x, b, r: [x + b + r])
+def nhwc_conv(x, w, b):
+    node = h.make_node('Conv', ['x', 'w', 'b'], ['y'], pads=[1, 1, 1, 1])
+    info = lambda n, v: h.make_tensor_value_info(n, 1, v)
+    x = np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+    m = proto([node], [info('x', x.shape), info('w', w.shape), info('b', b.shape)], [], [info('y', None)])
+    return [runtime(m, {'x': x, 'w': w, 'b': b})[0].transpose(0, 2, 3, 1)]
+case('nhwc_conv', 'NhwcConv', [F(1, 6, 6, 3), F(4, 3, 3, 3), F(4)], pads=[1, 1, 1, 1], truth=nhwc_conv)
 
 def model_of(op, inputs, n_out, domain, attrs, parameters):
     names = ['' if x is None else 'i%d' % k for k, x in enumerate(inputs)]
@@ -138,6 +153,7 @@ def check(trainc, folder, c):
     if r.returncode: return 'forward: ' + (r.stdout + r.stderr).strip()[:400]
     # gradients
     if trained is None: trained = [k for k, x in enumerate(inputs) if x is not None and x.dtype == np.float32]
+    if not trained: return ''
     nodes, feeds, init, outputs, names = model_of(op, inputs, n_out, domain, attrs, trained)
     weights = F(*want[0].shape)
     init.append(nh.from_array(weights, 'loss.weights'))
