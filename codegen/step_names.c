@@ -55,7 +55,34 @@ static void print_holders(Text *out, const Graph *g, uint32_t *n) {
     text_printf(out, "    {NULL, NULL, NULL, 0, 0, {0}, NULL, 0}\n};\n");
 }
 
-void step_source_names(Text *out, const Graph *g, uint32_t *n_aliases, uint32_t *n_holders) {
-    print_aliases(out, g, n_aliases);
-    print_holders(out, g, n_holders);
+static const State *other_factor(const Graph *g, const State *a) {
+    for (uint32_t i = 0; i < g->n_states; i++)
+        if (&g->states[i] != a && g->states[i].adapts && !strcmp(g->states[i].adapts, a->adapts))
+            return &g->states[i];
+    return NULL;
+}
+
+static void print_adapters(Text *out, const Graph *g, uint32_t *n) {
+    *n = 0;
+    text_printf(out, "static const trainc_adapter adapters[] = {\n");
+    for (uint32_t i = 0; i < g->n_states; i++) {
+        const State *a = &g->states[i],
+                    *b = a->adapts && a->adapter_scale != 0 ? other_factor(g, a) : NULL;
+        if (!b) continue;
+        text_printf(out, "    {");
+        step_string(out, a->adapts);
+        text_printf(out, ", ");
+        step_string(out, a->name);
+        text_printf(out, ", ");
+        step_string(out, b->name);
+        text_printf(out, ", %.17g, %d},\n", a->adapter_scale, (int)a->adapter_axis);
+        ++*n;
+    }
+    text_printf(out, "    {NULL, NULL, NULL, 0, 0}\n};\n");
+}
+
+void step_source_names(Text *out, const Graph *g, NameCounts *n) {
+    print_aliases(out, g, &n->aliases);
+    print_holders(out, g, &n->holders);
+    print_adapters(out, g, &n->adapters);
 }

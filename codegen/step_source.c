@@ -401,8 +401,8 @@ void step_source_program(Text *out, const StepTable *const *tables, uint32_t n,
     }
     text_printf(out, "0};\n");
     for (uint32_t i = 0; i < n; i++) print_tables(out, tables[i], o, images, files, n_files);
-    uint32_t n_aliases, n_holders;
-    step_source_names(out, g, &n_aliases, &n_holders);
+    NameCounts names;
+    step_source_names(out, g, &names);
     text_printf(out, "\n/* ---- the program ---- */\n\nstatic const trainc_plan plans[] = {\n");
     for (uint32_t i = 0; i < n; i++) print_plan(out, tables[i], o, images);
     text_printf(out,
@@ -426,7 +426,7 @@ void step_source_program(Text *out, const StepTable *const *tables, uint32_t n,
     text_printf(out,
                 "    .files = files, .n_files = %u, .file_bytes = file_bytes, .plans = plans, "
                 ".n_plans = %u,\n    .aliases = aliases, .n_aliases = %u, .holders = holders, "
-                ".n_holders = %u};\n\n",
-                n_files, n, n_aliases, n_holders);
+                ".n_holders = %u,\n    .adapters = adapters, .n_adapters = %u};\n\n",
+                n_files, n, names.aliases, names.holders, names.adapters);
     text_printf(out, "const trainc_program *%s_program(void) { return &program; }\n", o->name);
 }

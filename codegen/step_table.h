@@ -54,7 +54,8 @@ void step_source_kernel(Text *, const StepKernel *, const char *lib); /* one of 
 void step_source_hip(Text *, const StepTable *);
 void step_string(Text *, const char *);    /* as a C literal; NULL is written as NULL */
 /* step_names.c: the tables `aliases` and `holders` of a program */
-void step_source_names(Text *, const Graph *, uint32_t *n_aliases, uint32_t *n_holders);
+typedef struct NameCounts { uint32_t aliases, holders, adapters; } NameCounts;
+void step_source_names(Text *, const Graph *, NameCounts *);
 uint32_t step_files(const Graph *, Arena *, const char ***files); /* distinct weight files, in order of first use */
 
 /* manifest.c */

@@ -321,6 +321,7 @@ State *graph_add_state(Graph *g, State s) {
     assert(!id);
     s.name = graph_str(g, s.name);
     s.of = str_or_null(g, s.of);
+    s.adapts = str_or_null(g, s.adapts);
     s.source.file = str_or_null(g, s.source.file);
     if (s.n_aliases || s.n_holders) own_lists(g, &s);
     LIST_RESERVE(g->arena, g->states, g->n_states, g->cap_states);

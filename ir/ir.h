@@ -189,6 +189,9 @@ typedef struct State {
     const char *of;                                          /* moments, gradients: the parameter they belong to, else NULL */
     const char *const *aliases; uint32_t n_aliases;          /* other names of the same parameter in PyTorch's state_dict */
     const Holder *holders; uint32_t n_holders;               /* 0: the initializer of its own name and type */
+    const char *adapts;                                      /* factor of a low-rank adapter: the matrix beside which it stands, else NULL */
+    double adapter_scale; int64_t adapter_axis;              /* of its factor A [rank, in]: what B A counts, and which axis of the matrix
+                                                              * is `in`; of B [out, rank]: 0, 0 */
 } State;
 typedef struct Input { const char *name; TypeId type; int batch_axis; int64_t index_limit; LocId loc; } Input;
         /* batch_axis -1: not split into samples. index_limit > 0: values must lie in [-limit, limit) (gather, labels) */

@@ -289,6 +289,9 @@ static bool state_field(Parser *p, State *s, const char *key) {
     if (strcmp(key, "bytes") == 0) return natural(p, &s->source.bytes);
     if (strcmp(key, "fill") == 0) return real(p, &s->fill);
     if (strcmp(key, "of") == 0) return (s->of = name(p)) != NULL;
+    if (strcmp(key, "adapts") == 0) return (s->adapts = name(p)) != NULL;
+    if (strcmp(key, "scale") == 0) return real(p, &s->adapter_scale);
+    if (strcmp(key, "axis") == 0) return integer(p, &s->adapter_axis);
     if (strcmp(key, "data") != 0) return fail(p, "a state has no %s", key);
     const Type *t = &p->g->types[s->type];
     const unsigned char *data = elements(p, (DType)t->dtype, &bytes);

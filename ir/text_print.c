@@ -139,6 +139,12 @@ static void state_print(const Graph *g, const State *s, FILE *f) {
         fputs(" of=", f);
         name_print(s->of, f);
     }
+    if (s->adapts) {
+        float_text(text, sizeof text, s->adapter_scale);
+        fputs(" adapts=", f);
+        name_print(s->adapts, f);
+        fprintf(f, " scale=%s axis=%" PRId64, text, s->adapter_axis);
+    }
     fputc('\n', f);
 }
 

@@ -280,11 +280,15 @@ static bool add_states(Lora *p, uint32_t index, int summed, uint32_t stream) {
                                .type = graph_type(g, a),
                                .cls = STATE_PARAM,
                                .trains = adapter_trains(p->ctx->options, d->a),
-                               .source = {.data = start, .bytes = type_bytes(&a)}});
+                               .source = {.data = start, .bytes = type_bytes(&a)},
+                               .adapts = weight,
+                               .adapter_scale = p->scale,
+                               .adapter_axis = summed});
     graph_add_state(g, (State){.name = d->b,
                                .type = graph_type(g, b),
                                .cls = STATE_PARAM,
-                               .trains = adapter_trains(p->ctx->options, d->b)});
+                               .trains = adapter_trains(p->ctx->options, d->b),
+                               .adapts = weight});
     return true;
 }
 

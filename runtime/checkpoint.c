@@ -1,7 +1,7 @@
 /* checkpoint.c - a folder that a run can go on from, bit for bit.
  *
  * model.safetensors holds every parameter under the model's own name (the master copy where there
- * is one), state.safetensors the optimizer's moments and two tensors of our own (position:
+ * is one; adapters also by themselves, as peft reads them), state.safetensors the optimizer's moments and two tensors of our own (position:
  * integers, scale: doubles), trainc.json the same numbers for people and scripts, and what they
  * belong to. The folder is written beside its place and exchanged whole (file.c). Loading checks
  * all of it before it changes anything. */
@@ -108,6 +108,27 @@ static trainc_status write_model(trainc_step *s, const char *folder) {
     return r;
 }
 
+/* The adapters alone, as peft keeps them. */
+static trainc_status write_adapters(trainc_step *s, const char *folder) {
+    char path[4400];
+    Listing l;
+    trainc_status r = TRAINC_OK;
+    if (!s->program->n_adapters) return r;
+    if (!listing_new(&l, s)) r = STEP_FAIL(s, TRAINC_NO_MEMORY, "no memory to write a checkpoint");
+    for (uint32_t i = 0; r == TRAINC_OK && i < s->program->n_adapters; i++) {
+        const char *const names[] = {s->program->adapters[i].a, s->program->adapters[i].b};
+        for (int k = 0; k < 2; k++) {
+            const trainc_symbol *y = step_symbol(s, names[k], TRAINC_SYM_PARAM);
+            if (y) listing_add(&l, state_weights(s, y), y->name);
+        }
+    }
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    if (r == TRAINC_OK) r = write_listing(s, &l, path, 1, NULL);
+    listing_free(&l);
+    snprintf(path, sizeof path, "%s/adapter_config.json", folder);
+    return r == TRAINC_OK ? adapters_config(s, path) : r;
+}
+
 static trainc_status write_state(trainc_step *s, const char *folder) {
     char path[4400];
     const int64_t position[N_POSITION] = {s->begun,     s->taken,         s->data.epoch,
@@ -163,6 +184,7 @@ trainc_status trainc_save(trainc_step *s, const char *folder) {
     if (r == TRAINC_OK) r = folder_begin(folder, MARKER, tmp, sizeof tmp, &s->fail);
     if (r != TRAINC_OK) return r;
     r = write_model(s, tmp);
+    if (r == TRAINC_OK) r = write_adapters(s, tmp);
     if (r == TRAINC_OK) r = write_state(s, tmp);
     if (r == TRAINC_OK) r = write_json(s, tmp);
     if (r == TRAINC_OK) r = folder_commit(tmp, folder, &s->fail);

@@ -1,6 +1,6 @@
 /* export.c - the trained model as ONNX again: every initializer in the form in which the file has
  * it, whatever PyTorch calls the parameter and however it lays it out. What the exporter had merged
- * is written apart. */
+ * is written apart, and adapters are merged into the matrices beside which they stand. */
 #include "names.h"
 #include "rt_dtype.h"
 #include <stdlib.h>
@@ -26,6 +26,7 @@ static const void *fetch_weight(void *user, const char *name, uint64_t bytes) {
     y = y ? state_weights(e->step, y) : NULL;
     if (!y || y->bytes != bytes) return NULL;
     e->failed |= state_take(e->step, y, e->bytes) != TRAINC_OK;
+    e->failed |= adapters_merge(e->step, param, y, e->bytes) != TRAINC_OK;
     if (!h || !h->is_transposed || !bytes) return e->bytes;
     transpose_elements(e->turned, e->bytes, 0, (uint64_t)y->dims[1], (uint64_t)y->dims[0],
                        (uint64_t)y->dims[1], rt_dtype[y->dtype].bytes);

@@ -70,4 +70,10 @@ trainc_status weights_load(trainc_step *, const char *safetensors, int64_t *take
 /* save_try - may a checkpoint be written to `folder`? Leaves nothing behind. Errors: as trainc_save's. */
 trainc_status save_try(const char *folder, Fail *);
 trainc_status grads_save(trainc_step *, const char *path, double factor);
+
+/* adapters.c */
+trainc_status adapters_config(trainc_step *, const char *path);  /* writes peft's adapter_config.json; there is an adapter */
+/* adapters_merge - adds scale * B A to the elements of the matrix `w`, called `param`, that lie in `bytes`; nothing where no adapter
+ *   stands beside it. Errors: TRAINC_NO_MEMORY, the device's. */
+trainc_status adapters_merge(trainc_step *, const char *param, const trainc_symbol *w, void *bytes);
 #endif

@@ -5,7 +5,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-enum { TRAINC_ABI = 3, TRAINC_LOOPS = 2 /* one within the other */ };
+enum { TRAINC_ABI = 4, TRAINC_LOOPS = 2 /* one within the other */ };
 typedef enum trainc_symbol_class { TRAINC_SYM_PARAM, TRAINC_SYM_MASTER, TRAINC_SYM_OPTIMIZER, TRAINC_SYM_GRADIENT, TRAINC_SYM_COUNTER, TRAINC_SYM_PACKED,
     TRAINC_SYM_INPUT, TRAINC_SYM_OUTPUT, TRAINC_SYM_CONST } trainc_symbol_class;   /* the first six: the order of StateClass */
 
@@ -75,6 +75,13 @@ typedef struct trainc_holder {
     const uint32_t *readers; uint32_t n_readers;    /* pairs */
 } trainc_holder;
 
+/* A low-rank adapter: beside the matrix `param` stands scale * B A; a [rank, in] and b [out, rank] are parameters, too. */
+typedef struct trainc_adapter {
+    const char *param, *a, *b;
+    double scale;
+    uint8_t in_axis;                  /* which axis of the matrix is `in`: 1, or 0 where it is kept as [in, out] */
+} trainc_adapter;
+
 struct trainc_program {
     uint32_t abi;
     const char *name, *version, *model; /* model: absolute path of the .onnx */
@@ -88,6 +95,7 @@ struct trainc_program {
     const trainc_plan *plans; uint32_t n_plans;
     const trainc_alias *aliases; uint32_t n_aliases;
     const trainc_holder *holders; uint32_t n_holders;
+    const trainc_adapter *adapters; uint32_t n_adapters;
 };
 
 /* Names that entries use. States: NAME (parameter), grad.NAME, m.NAME, v.NAME (moments), loss_sum, loss_count.
