@@ -36,6 +36,29 @@ static void emit_outs(Fuse *f, const FuseGroup *fg, Group *group) {
     qsort(group->outs, group->n_outs, sizeof *group->outs, by_value);
 }
 
+/* Marks what v needs within its group, through views and maps that are computed again. */
+static void mark_needed(Fuse *f, Value v, uint32_t hold) {
+    bool is_elsewhere = f->computed[v] && f->held[v] != hold;
+    if (f->stamp[v] == f->now || is_elsewhere) return;
+    f->stamp[v] = f->now;
+    for (uint32_t i = 0; !f->stored[v] && i < graph_node(f->g, v)->n_operands; i++)
+        mark_needed(f, graph_operand(f->g, v, i), hold);
+}
+
+/* A map whose every reader saw through it may have moved into a group that needs nothing of it;
+ * what it reads need not be there when that group runs. */
+static void drop_unneeded(Fuse *f, Group *group, uint32_t hold) {
+    uint32_t n = 0;
+    f->now += N_READ_KINDS;
+    for (uint32_t i = 0; i < group->n_outs; i++) mark_needed(f, group->outs[i], hold);
+    for (uint32_t i = 0; i < group->n_nodes; i++)
+        if (op_info[graph_op(f->g, group->nodes[i])].lower != LOWER_MAP)
+            mark_needed(f, group->nodes[i], hold);
+    for (uint32_t i = 0; i < group->n_nodes; i++)
+        if (f->stamp[group->nodes[i]] == f->now) group->nodes[n++] = group->nodes[i];
+    group->n_nodes = n;
+}
+
 /* A library needs an out that can hold the raw result. */
 static void add_raw_out(Fuse *f, Group *group) {
     uint8_t raw = graph_type_at(f->g, group->anchor)->dtype;
@@ -72,6 +95,7 @@ static void emit_group(Fuse *f, Value rep, Group *group, uint32_t hold, Value *s
     *group = (Group){.entry = f->entry, .anchor = fg->anchor};
     emit_nodes(f, fg, group, hold, scratch);
     emit_outs(f, fg, group);
+    drop_unneeded(f, group, hold);
     switch (fg->cls) {
     case FUSE_MAP:
         group->kind = GROUP_MAP;
