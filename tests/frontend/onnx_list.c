@@ -154,7 +154,7 @@ static void list_case(ListedCase *c, Arena *arena) {
     c->n_nodes = (uint32_t)m->graph->n_node;
     c->inputs = values_of(m->graph, m->graph->input, m->graph->n_input, &c->n_inputs, arena);
     c->outputs = values_of(m->graph, m->graph->output, m->graph->n_output, &c->n_outputs, arena);
-    if (m->graph->n_node == 1) list_op(c, m->graph->node[0], arena);
+    if (m->graph->n_node == 1 && !m->n_functions) list_op(c, m->graph->node[0], arena);
     onnx__model_proto__free_unpacked(m, NULL);
 }
 
