@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { IN = 4, OUT = 5, RANK = 2 };
-static const double ALPHA = 6;
+enum { IN = 4, RANK = 2 };
+static const double ALPHA = 6, SCALE = 3; /* ALPHA / RANK */
 
 static const char head[] =
     "graph g\nstate m.weight : f32[5,4] param\nstate t.weight : f32[4,5] param\n"
@@ -78,7 +78,7 @@ static void merge(Arena *a, Env *with, Env *plain, const char *weight) {
         for (int64_t i = 0; i < in; i++)
             for (int64_t r = 0; r < RANK; r++)
                 w->u.f[is_turned ? i * out + o : o * in + i] +=
-                    ALPHA / RANK * wide->u.f[o * RANK + r] * low->u.f[r * in + i];
+                    SCALE * wide->u.f[o * RANK + r] * low->u.f[r * in + i];
 }
 
 static void form_agrees(const Form *form) {
