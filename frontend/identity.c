@@ -394,7 +394,8 @@ static void constants_mark(Identity *id) {
         Shown *s = &id->im->shown[i];
         const TensorSource *source = &id->im->sources[i];
         if (s->mark != MARK_NONE || !source_is_float(source)) continue;
-        bool is_number = type_elems(&source->type) == 1 && !is_own_name(id, s->value);
+        bool is_named = is_own_name(id, s->value) && *s->value != '/';
+        bool is_number = type_elems(&source->type) == 1 && !is_named;
         if (is_number || mask_is(id->im, s)) s->mark = MARK_LIFTED;
     }
 }
