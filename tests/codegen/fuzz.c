@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <stdlib.h>
+#include "../fuzz/found.h"
 #include "run.h"
 
 enum { PER_SOURCE = 100, SAMPLE = 300 };
@@ -56,3 +57,17 @@ Test(fuzz, random_graphs_equal_the_interpreter) {
 /* A layer norm of a layer norm of close bf16 numbers; a thousand graphs more than the sample hold
  * one. */
 Test(fuzz, seed_730_differs_by_rounding_alone) { cr_assert_eq(run_batch(730, 1), 0); }
+
+Test(fuzz, graphs_that_found_faults) {
+    for (int i = 0; i < N_FOUND; i++) {
+        Case c;
+        Text source = {.arena = arena_new()};
+        target_c_prelude(&source);
+        case_make(&c, graph_parse(fuzz_found[i], "found", stderr), "found", &source);
+        void *lib = cases_build(&source);
+        cr_expect(run_case(&c, 1, 1e-6, lib), "graph %d", i);
+        dlclose(lib);
+        graph_free(c.g);
+        arena_free(source.arena);
+    }
+}

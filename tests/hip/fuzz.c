@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../fuzz/found.h"
 #include "../fuzz/gen.h"
 #include "host.h"
 #include "passes.h"
@@ -26,19 +27,23 @@ static double scalar_of(const char *name) {
     return interp.scalar(interp.user, name);
 }
 
-static void make_case(Case *c, uint64_t seed, Text *out) {
-    *c = (Case){.seed = seed, .g = fuzz_graph(seed)};
-    c->tolerance = fuzz_tolerance(c->g); /* before macros are expanded */
+static void plan_case(Case *c, Graph *g, Text *out) {
     PassOptions options = {.ignore_index = -100, .fuel = -1, .for_gpu = true};
-    PassContext ctx = {.g = c->g, .arena = out->arena, .options = &options, .log = stderr};
+    PassContext ctx = {.g = g, .arena = out->arena, .options = &options, .log = stderr};
     cr_assert(passes_run(&ctx, "expand,fuse,schedule,memplan"), "graph %d cannot be planned",
-              (int)seed);
-    if (ctx.g != c->g) graph_free(c->g);
+              (int)c->seed);
+    if (ctx.g != g) graph_free(g);
     c->g = ctx.g, c->plan = ctx.plan;
     for (int e = 0; e < 2; e++)
         c->entry[e] = host_print_entry(
             c->g, c->plan, kinds[e],
-            arena_printf(out->arena, "g%d_%s", (int)seed, entry_name[kinds[e]]), out);
+            arena_printf(out->arena, "g%d_%s", (int)c->seed, entry_name[kinds[e]]), out);
+}
+
+static void make_case(Case *c, uint64_t seed, Text *out) {
+    Graph *g = fuzz_graph(seed);
+    *c = (Case){.seed = seed, .tolerance = fuzz_tolerance(g)}; /* before macros are expanded */
+    plan_case(c, g, out);
 }
 
 static void fill(const Graph *g, const Plan *plan, unsigned char *memory) {
@@ -118,4 +123,18 @@ Test(fuzz, random_graphs_equal_the_interpreter_on_waves_of_64) { run_sample("gfx
 Test(fuzz, random_graphs_equal_the_interpreter_on_waves_of_32) { run_sample("gfx1100"); }
 Test(fuzz, seed_730_differs_by_rounding_alone) {
     for (int i = 0; i < 2; i++) run_batch(730, 1, host_archs[i]);
+}
+
+Test(fuzz, graphs_that_found_faults) {
+    for (int i = 0; i < 2 * N_FOUND; i++) {
+        Text source = {.arena = arena_new()};
+        Case c = {.seed = 1, .tolerance = 1e-6};
+        target_hip_prelude(&source);
+        plan_case(&c, graph_parse(fuzz_found[i / 2], "found", stderr), &source);
+        Host *h = host_build(source.s, host_archs[i % 2]);
+        run_case(&c, h, host_archs[i % 2]);
+        host_free(h);
+        graph_free(c.g);
+        arena_free(source.arena);
+    }
 }
