@@ -49,6 +49,7 @@ Test(fuzz, random_graphs_equal_the_interpreter) {
     const char *given = getenv("TRAINC_FUZZ");
     int wrong = 0;
     if (given) sscanf(given, "%lld:%lld", &first, &count);
+    fprintf(stderr, "random graphs %lld to %lld\n", first, first + count - 1);
     for (; count > 0; first += PER_SOURCE, count -= PER_SOURCE)
         wrong += run_batch((uint64_t)first, count < PER_SOURCE ? (int)count : PER_SOURCE);
     cr_assert_eq(wrong, 0, "%d graphs differ", wrong);

@@ -115,6 +115,7 @@ static void run_sample(const char *arch) {
     long long first = 1, count = SAMPLE;
     const char *given = getenv("TRAINC_FUZZ");
     if (given) sscanf(given, "%lld:%lld", &first, &count);
+    fprintf(stderr, "random graphs %lld to %lld\n", first, first + count - 1);
     for (; count > 0; first += PER_SOURCE, count -= PER_SOURCE)
         run_batch((uint64_t)first, count < PER_SOURCE ? (int)count : PER_SOURCE, arch);
 }
