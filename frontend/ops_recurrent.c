@@ -115,6 +115,19 @@ static bool has_dims(ImportNode *n, uint32_t input, const char *what, uint32_t r
     return ok;
 }
 
+/* All but the lengths are of X's type. */
+static bool has_one_type(ImportNode *n) {
+    uint8_t dtype = node_type(n, n->in[0])->dtype;
+    for (uint32_t i = 1; i < n->n_in; i++) {
+        uint8_t given = i != 4 && n->in[i] ? node_type(n, n->in[i])->dtype : dtype;
+        if (given == dtype) continue;
+        diag_add(n->g, E_DTYPE, n->g->loc, dtype_info[given].name,
+                 arena_printf(n->arena, "X is %s", dtype_info[dtype].name));
+        return false;
+    }
+    return true;
+}
+
 static bool read_shapes(Recurrent *r) {
     ImportNode *n = r->n;
     const Type *x = node_type(n, n->in[0]), *w = node_type(n, n->in[2]);
@@ -123,6 +136,7 @@ static bool read_shapes(Recurrent *r) {
         node_fail_shapes(n, "X, W and R have three axes");
         return false;
     }
+    if (!has_one_type(n)) return false;
     r->dtype = (DType)x->dtype;
     r->steps = x->dims[r->layout_batch];
     r->batch = x->dims[!r->layout_batch];
