@@ -48,13 +48,14 @@ static void print_division(const Kernel *k, const IxNode *n, const BodyTarget *t
         text_printf(out, ", %lld)", (long long)n->value);
         return;
     }
+    if (is_negative) text_printf(out, "("); /* weaker than the sums around it */
     print_factor(k, n->a, t, out);
     if (!is_negative)
         text_printf(out, is_div ? " / %lld" : " %% %lld", (long long)n->value);
     else if (is_div)
-        text_printf(out, " >> %d", shift);
+        text_printf(out, " >> %d)", shift);
     else
-        text_printf(out, " & %lld", (long long)(n->value - 1));
+        text_printf(out, " & %lld)", (long long)(n->value - 1));
 }
 
 void body_index(const Kernel *k, Ix ix, const BodyTarget *t, Text *out) {
