@@ -37,7 +37,8 @@ typedef struct Scope {
 typedef enum Layout {
     LAYOUT_KEPT,
     LAYOUT_TRANSPOSED, /* [c, r] shows [r, c] */
-    LAYOUT_RESHAPED    /* [C, 1, 1] shows [C] */
+    LAYOUT_RESHAPED,   /* [C, 1, 1] shows [C] */
+    LAYOUT_ROWS        /* [.., C] shows [C] in every row */
 } Layout;
 /* What the file or the code says about an initializer. */
 typedef enum Mark { MARK_NONE, MARK_PARAM, MARK_BUFFER, MARK_STATISTIC, MARK_LIFTED, MARK_QUANTISED } Mark;

@@ -434,6 +434,7 @@ void identity_find(Import *im) {
     identities_show(&id);
     names_settle(&id);
     if (id.has_signature) names_canonical(&id);
+    if (id.has_signature) rows_restore(&id);
     if (id.has_marks || id.has_signature)
         lifted_mark(&id);
     else

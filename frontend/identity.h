@@ -84,6 +84,9 @@ bool bytes_constant(const TensorSource *);
 /* identity_zeros.c: biases that were dropped for being zeros */
 void zeros_restore(Identity *);
 
+/* identity_rows.c: biases that were folded into rows of them */
+void rows_restore(Identity *);
+
 /* identity_report.c: notes */
 void identity_report(Identity *);
 

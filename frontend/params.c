@@ -146,6 +146,7 @@ static Type state_type(const TensorSource *s, Layout layout) {
     Type t = s->type;
     switch (layout) {
     case LAYOUT_KEPT:
+    case LAYOUT_ROWS: /* the parameter stands in the file as well */
         break;
     case LAYOUT_TRANSPOSED:
         t.dims[0] = s->type.dims[1];
@@ -196,6 +197,7 @@ static void state_add(Import *im, const Shown *shown, bool *is_matched) {
     const TensorSource *s = &im->sources[shown->initializer];
     Mark mark = shown->mark;
     if (graph_state(im->g, shown->name)) return; /* a tie: the first source is taken */
+    if (shown->layout == LAYOUT_ROWS) return;
     bool trains =
         rules_apply(im, shown->name, mark < MARK_BUFFER && !im->options->adapters, is_matched);
     Type type = state_type(s, shown->layout);
@@ -268,6 +270,8 @@ Value shown_value(Import *im, const Shown *shown) {
         return build_transpose(im->g, v, (int64_t[]){1, 0});
     case LAYOUT_RESHAPED:
         return build_reshape(im->g, v, s->type.rank, s->type.dims);
+    case LAYOUT_ROWS:
+        return build_expand(im->g, v, s->type.rank, s->type.dims);
     }
     return v;
 }

@@ -18,15 +18,26 @@ static const trainc_holder *holder_of(const trainc_program *p, const char *initi
     return NULL;
 }
 
+/* Of its initializer: more than the parameter has where that stands there in every row. */
+static uint64_t holder_bytes(const trainc_step *s, const trainc_holder *h) {
+    const trainc_symbol *y = h->param ? step_symbol(s, h->param, TRAINC_SYM_PARAM) : NULL;
+    uint64_t n = y ? rt_dtype[y->dtype].bytes : 0;
+    for (uint32_t d = 0; d < h->rank; d++) n *= (uint64_t)h->dims[d];
+    return n;
+}
+
 static const void *fetch_weight(void *user, const char *name, uint64_t bytes) {
     Export *e = user;
     const trainc_holder *h = holder_of(e->step->program, name);
     const char *param = h ? h->param : name;
     const trainc_symbol *y = param ? step_symbol(e->step, param, TRAINC_SYM_PARAM) : NULL;
     y = y ? state_weights(e->step, y) : NULL;
-    if (!y || y->bytes != bytes) return NULL;
+    bool is_rows = h && y && !h->n_readers && h->rank > y->rank && bytes > y->bytes && y->bytes;
+    if (!y || (is_rows ? bytes % y->bytes != 0 : y->bytes != bytes)) return NULL;
     e->failed |= state_take(e->step, y, e->bytes) != TRAINC_OK;
     e->failed |= adapters_merge(e->step, param, y, e->bytes) != TRAINC_OK;
+    for (uint64_t at = y->bytes; at < bytes; at += y->bytes)
+        memcpy((char *)e->bytes + at, e->bytes, y->bytes);
     if (!h || !h->is_transposed || !bytes) return e->bytes;
     transpose_elements(e->turned, e->bytes, 0, (uint64_t)y->dims[1], (uint64_t)y->dims[0],
                        (uint64_t)y->dims[1], rt_dtype[y->dtype].bytes);
@@ -57,6 +68,8 @@ trainc_status model_export(trainc_step *s, const char *path) {
     char *error = NULL;
     for (uint32_t i = 0; i < s->n_order; i++)
         most = s->order[i]->bytes > most ? s->order[i]->bytes : most;
+    for (uint32_t i = 0; i < p->n_holders; i++)
+        most = holder_bytes(s, &p->holders[i]) > most ? holder_bytes(s, &p->holders[i]) : most;
     Export e = {s, malloc(most), malloc(most), false};
     onnx_split *splits = calloc(p->n_holders + 1, sizeof *splits);
     trainc_status status = TRAINC_OK;

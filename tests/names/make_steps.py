@@ -107,17 +107,34 @@ class Scaled(nn.Module):
         return self.head(self.norm(h) * torch.ones(D))
 
 
+class Cells(nn.Module):
+    """a recurrence from zeros: dynamo's optimizer makes the first step a constant, its bias in every row"""
+    def __init__(self):
+        super().__init__()
+        self.read = nn.Linear(D, 5)
+        self.turn = nn.Linear(5, 5)
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, x):
+        h = torch.zeros(1, 5, dtype=x.dtype)
+        for t in range(x.shape[1]):
+            h = torch.tanh(self.read(x[:, t]) + self.turn(h))
+        return self.head(h)
+
+
 def inputs(name):
     r = np.random.default_rng(7)
     if name == "tied":
         return r.integers(0, 11, (4, 6)), r.integers(0, 11, (4, 6))
     if name == "grouped":
         return r.normal(size=(4, 2, 5, 5)).astype(np.float32), r.integers(0, 3, 4)
+    if name == "cells":
+        return r.normal(size=(4, 3, D)).astype(np.float32), r.integers(0, 3, 4)
     return r.normal(size=(4, 6, D)).astype(np.float32), r.integers(0, {"copied": 5, "scaled": 4}[name], (4, 6))
 
 
 LOST = {"scaled": ["scale"]}  # a scale of 1
-MODULES = {"copied": Copied, "tied": Tied, "grouped": Grouped, "scaled": Scaled}
+MODULES = {"copied": Copied, "tied": Tied, "grouped": Grouped, "scaled": Scaled, "cells": Cells}
 
 
 def step(model, x, labels):
