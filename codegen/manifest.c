@@ -308,6 +308,7 @@ void manifest_weights(Text *out, const Graph *g, const CodegenOptions *o) {
                     (unsigned long long)s->source.offset,
                     (unsigned long long)(s->source.file ? s->source.bytes : type_bytes(t)));
         if (s->source.is_transposed) text_printf(out, ", \"transposed\": true");
+        if (s->source.blocks) text_printf(out, ", \"blocks\": \"%s\"", s->source.blocks);
         print_names(out, s);
         text_printf(out, "}");
     }

@@ -37,9 +37,12 @@ static void print_holder(Text *out, const State *s, const Holder *h, uint32_t ro
     for (uint32_t d = 0; d < MAX_RANK; d++)
         text_printf(out, "%s%lld", d ? ", " : "", (long long)h->type.dims[d]);
     if (h->n_readers)
-        text_printf(out, "}, readers%u, %u},\n", row, h->n_readers);
+        text_printf(out, "}, readers%u, %u, ", row, h->n_readers);
     else
-        text_printf(out, "}, NULL, 0},\n");
+        text_printf(out, "}, NULL, 0, ");
+    text_printf(out, "%llu, ", (unsigned long long)h->first);
+    step_string(out, h->blocks);
+    text_printf(out, "},\n");
 }
 
 static void print_holders(Text *out, const Graph *g, uint32_t *n) {
@@ -52,7 +55,7 @@ static void print_holders(Text *out, const Graph *g, uint32_t *n) {
     for (uint32_t i = 0; i < g->n_states; i++)
         for (uint32_t k = 0; k < g->states[i].n_holders; k++)
             print_holder(out, &g->states[i], &g->states[i].holders[k], (*n)++);
-    text_printf(out, "    {NULL, NULL, NULL, 0, 0, {0}, NULL, 0}\n};\n");
+    text_printf(out, "    {NULL, NULL, NULL, 0, 0, {0}, NULL, 0, 0, NULL}\n};\n");
 }
 
 static const State *other_factor(const Graph *g, const State *a) {

@@ -221,8 +221,10 @@ static void print_symbol(Text *out, const StepTable *t, const char *kind, uint32
         text_printf(out, "%s_data%u", kind, i);
     else
         text_printf(out, "NULL");
-    text_printf(out, ", %d, %lld},\n", s.input ? s.input->batch_axis : -1,
+    text_printf(out, ", %d, %lld, ", s.input ? s.input->batch_axis : -1,
                 (long long)(s.input ? s.input->index_limit : 0));
+    step_string(out, st && file >= 0 ? st->source.blocks : NULL);
+    text_printf(out, "},\n");
 }
 
 /* ---- plans ---- */

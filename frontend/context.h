@@ -38,10 +38,20 @@ typedef enum Layout {
     LAYOUT_KEPT,
     LAYOUT_TRANSPOSED, /* [c, r] shows [r, c] */
     LAYOUT_RESHAPED,   /* [C, 1, 1] shows [C] */
-    LAYOUT_ROWS        /* [.., C] shows [C] in every row */
+    LAYOUT_ROWS,       /* [.., C] shows [C] in every row */
+    LAYOUT_PART,       /* no value of the graph: one of the parameters that a packed one shows */
+    LAYOUT_PACKED      /* LSTM's W [directions, 4 H, I] and the like: shows its parts, by rows */
 } Layout;
 /* What the file or the code says about an initializer. */
 typedef enum Mark { MARK_NONE, MARK_PARAM, MARK_BUFFER, MARK_STATISTIC, MARK_LIFTED, MARK_QUANTISED } Mark;
+
+/* A parameter's rows in a packed initializer. */
+typedef struct Part {
+    Type type;          /* the parameter's */
+    uint64_t first;     /* element of the initializer */
+    const char *blocks; /* equal blocks of rows: the parameter's k-th is the initializer's
+                           blocks[k]-th; NULL: the same */
+} Part;
 
 /* A value that an initializer holds, or held before it was split among its readers. */
 typedef struct Shown {
@@ -54,6 +64,8 @@ typedef struct Shown {
     bool is_split, is_named; /* is_named: file or metadata say that the name is PyTorch's */
     const uint32_t *readers; /* is_split, is_restored: pairs (node, input) */
     uint32_t n_readers;
+    Part part;                  /* LAYOUT_PART */
+    uint32_t parts, n_parts;    /* LAYOUT_PACKED: where its parts begin in Import.shown, in order */
 } Shown;
 typedef struct OtherName {
     const char *name, *of;

@@ -293,7 +293,7 @@ static void names_settle(Identity *id) {
     for (uint32_t i = 0; i < im->n_shown; i++) {
         Shown *s = &im->shown[i];
         uint32_t at;
-        if (!s->name) continue;
+        if (!s->name || s->layout == LAYOUT_PART) continue;
         if (!names_get(&owners, s->name, &at)) {
             names_set(im->arena, &owners, s->name, i + 1);
             continue;
@@ -431,6 +431,7 @@ void identity_find(Import *im) {
         if (source_is_float(&im->sources[i])) paths_judge(&id, i);
     for (uint32_t i = 0; i < id.graph->n_initializer; i++) initializer_show(&id, i);
     if (id.has_signature) zeros_restore(&id);
+    packed_find(&id);
     identities_show(&id);
     names_settle(&id);
     if (id.has_signature) names_canonical(&id);

@@ -87,6 +87,16 @@ void zeros_restore(Identity *);
 /* identity_rows.c: biases that were folded into rows of them */
 void rows_restore(Identity *);
 
+/* identity_packed.c: the parameters of recurrent layers, which exporters pack */
+void packed_find(Identity *);
+/* The parameter that is number `at` of the recurrent layer's list in the node's operation, of
+ * `each` in a direction of a layer; *each: 2 without biases. NULL where there is none. */
+const char *fx_listed(Identity *, const Onnx__NodeProto *, uint32_t at, uint32_t *each);
+/* The text of the operation that the node was written for; NULL. */
+const char *fx_text(Identity *, const Onnx__NodeProto *);
+/* The module's name in the state_dict, where the node is of a module without modules inside; NULL. */
+const char *path_leaf(Identity *, const Onnx__NodeProto *);
+
 /* identity_report.c: notes */
 void identity_report(Identity *);
 

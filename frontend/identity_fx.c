@@ -262,6 +262,41 @@ const char *fx_lost(Identity *id, Onnx__NodeProto *node, uint32_t input) {
     return t && !t->is_buffer && !t->is_held ? t->name : NULL;
 }
 
+/* ---------------------------------------------------------------- recurrent layers */
+
+const char *fx_text(Identity *id, const Onnx__NodeProto *node) {
+    return node_text(id, node, fx_key);
+}
+
+/* "[%a, %b]": the names that are targets, from the first on; all must be. */
+static uint32_t list_targets(Identity *id, const char *text, uint32_t at, Target **found) {
+    const char *name;
+    uint32_t n = 0;
+    for (; *text && *text != ']'; text++) {
+        if (*text != '%') continue;
+        Target *t = target_at(id, text + 1, name_length(text + 1), &name);
+        if (!t || t->is_buffer) return 0;
+        if (n++ == at) *found = t;
+    }
+    return n;
+}
+
+/* aten.lstm(x, [h, c], [w_ih, w_hh, b_ih, b_hh, ..], has_biases, layers, ..), gru, rnn_tanh */
+const char *fx_listed(Identity *id, const Onnx__NodeProto *node, uint32_t at, uint32_t *each) {
+    static const char *const ops[] = {"aten.lstm.", "aten.gru.", "aten.rnn_tanh.",
+                                      "aten.rnn_relu."};
+    enum { LIST = 2, HAS_BIASES = 3 };
+    Call c;
+    Target *t = NULL;
+    bool is_layer = false;
+    if (!call_parse(id, node_text(id, node, fx_key), &c) || c.n_args <= HAS_BIASES) return NULL;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        is_layer |= !strncmp(c.op, ops[i], strlen(ops[i]));
+    if (!is_layer || *c.args[LIST] != '[' || !list_targets(id, c.args[LIST], at, &t)) return NULL;
+    *each = strncmp(c.args[HAS_BIASES], "False", 5) ? 4 : 2;
+    return t ? t->name : NULL;
+}
+
 /* ---------------------------------------------------------------- aliases */
 
 /* "['', 'layer3', 'layer3.0', 'relu_24']": the last but one */

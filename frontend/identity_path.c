@@ -292,10 +292,14 @@ static Claim claim_column(Identity *id, const Reader *r, const char *module) {
     return claim_of(id, module, is_scale ? "weight" : "bias", LAYOUT_RESHAPED);
 }
 
+const char *path_leaf(Identity *id, const Onnx__NodeProto *node) {
+    const char *path = path_module(id, node);
+    return path && (!*path || is_leaf(id, path)) ? module_name(id, path) : NULL;
+}
+
 static Claim claim_made(Identity *id, const Reader *r) {
-    const char *path = path_module(id, r->node);
-    const char *module = path && *path && is_leaf(id, path) ? module_name(id, path) : NULL;
-    if (!module) return (Claim){0};
+    const char *module = path_leaf(id, r->node);
+    if (!module || !*module) return (Claim){0};
     Claim c = claim_folded(id, r, module);
     return c.kind ? c : claim_column(id, r, module);
 }

@@ -143,7 +143,14 @@ static void tie_given(Identity *id, const TieRule *rule) {
     }
     const Type *ta = &im->sources[a->initializer].type, *tb = &im->sources[b->initializer].type;
     bool is_same = dims_equal(ta, tb) && ta->dtype == tb->dtype && a->layout == b->layout;
+    bool is_part = a->layout == LAYOUT_PART || b->layout == LAYOUT_PART;
     if (a->name == b->name) return;
+    if (is_part) {
+        diag_add(im->g, E_OPTION, 0,
+                 arena_printf(im->arena, "--tie %s=%s: the file packs one of them with others",
+                              rule->a, rule->b));
+        return;
+    }
     if (!is_same && (!is_swapped(ta, tb) || (a->layout == b->layout && a->layout))) {
         diag_add(im->g, E_OPTION, 0,
                  arena_printf(im->arena, "--tie %s=%s: they have other shapes", rule->a, rule->b));
@@ -174,7 +181,8 @@ static void rename_given(Identity *id, const RenameRule *rule) {
                  arena_printf(im->arena, "--rename: another parameter is called %s", rule->to));
         return;
     }
-    if (rule->is_transposed && im->sources[s->initializer].type.rank != 2) {
+    if (rule->is_transposed &&
+        (s->layout == LAYOUT_PART || im->sources[s->initializer].type.rank != 2)) {
         diag_add(im->g, E_OPTION, 0,
                  arena_printf(im->arena, "--rename: %s is no matrix", rule->from));
         return;

@@ -29,6 +29,10 @@ static const Onnx__GraphProto *main_graph(const Import *im) { return im->file->p
 
 /* ---------------------------------------------------------------- freeze and train */
 
+static const char *graph_name(const Import *im, const Shown *s) {
+    return s->layout == LAYOUT_PART ? im->shown[s->initializer].value : s->value;
+}
+
 /* Does the glob meet one of the parameter's names: its own, another of the state_dict, the graph's?
  */
 static bool glob_meets(const Import *im, const char *glob, const char *name) {
@@ -37,7 +41,7 @@ static bool glob_meets(const Import *im, const char *glob, const char *name) {
         meets = im->aliases[i].of == name && !fnmatch(glob, im->aliases[i].name, 0);
     for (uint32_t i = 0; i < im->n_shown && !meets; i++)
         meets = im->shown[i].name == name && !im->shown[i].is_split &&
-                !fnmatch(glob, im->shown[i].value, 0);
+                !fnmatch(glob, graph_name(im, &im->shown[i]), 0);
     return meets;
 }
 
@@ -129,9 +133,21 @@ static void transpose_bytes(const TensorSource *s, size_t bytes, uint8_t *to) {
                    (const uint8_t *)s->data + (r * columns + c) * bytes, bytes);
 }
 
+static WeightSource part_source(Import *im, const TensorSource *s, const Part *part) {
+    size_t bytes = (size_t)type_bytes(&part->type);
+    uint64_t at = part->first * dtype_info[part->type.dtype].bytes;
+    const char *blocks = part->blocks, *from = (const char *)s->data + at;
+    if (s->file) return (WeightSource){s->file, s->offset + at, bytes, NULL, false, blocks};
+    char *turned = arena_alloc(im->arena, bytes + 1);
+    size_t n = blocks ? bytes / strlen(blocks) : bytes;
+    for (size_t k = 0; k * n < bytes; k++)
+        memcpy(turned + k * n, from + (blocks ? (size_t)(blocks[k] - '0') : k) * n, n);
+    return (WeightSource){.bytes = bytes, .data = turned};
+}
+
 /* Elements that were decoded into memory are turned there, those of a file when they are loaded. */
 static WeightSource source_of(Import *im, const TensorSource *s, Layout layout) {
-    WeightSource w = {s->file, s->offset, s->bytes, s->file ? NULL : s->data, false};
+    WeightSource w = {s->file, s->offset, s->bytes, s->file ? NULL : s->data, false, NULL};
     if (layout != LAYOUT_TRANSPOSED) return w;
     w.is_transposed = s->file != NULL;
     if (!s->file) {
@@ -142,12 +158,15 @@ static WeightSource source_of(Import *im, const TensorSource *s, Layout layout) 
     return w;
 }
 
-static Type state_type(const TensorSource *s, Layout layout) {
+static Type state_type(const TensorSource *s, const Shown *shown) {
     Type t = s->type;
-    switch (layout) {
+    switch (shown->layout) {
     case LAYOUT_KEPT:
+    case LAYOUT_PACKED:
     case LAYOUT_ROWS: /* the parameter stands in the file as well */
         break;
+    case LAYOUT_PART:
+        return shown->part.type;
     case LAYOUT_TRANSPOSED:
         t.dims[0] = s->type.dims[1];
         t.dims[1] = s->type.dims[0];
@@ -167,19 +186,22 @@ static void holders_list(Import *im, State *state) {
     Holder *holders = arena_alloc(im->arena, (im->n_shown + 1) * sizeof *holders);
     for (uint32_t i = 0; i < im->n_shown; i++) {
         const Shown *s = &im->shown[i];
-        bool is_original = !s->name && im->shown[s->initializer].name == state->name;
+        bool is_original = s->is_split && !s->name && im->shown[s->initializer].name == state->name;
         if (s->name != state->name && !is_original) continue;
+        bool is_part = s->layout == LAYOUT_PART;
         const char *from = s->is_split ? im->shown[s->initializer].value : NULL;
         n_splits += is_original;
         is_plain &=
             !s->is_split && !s->is_restored && s->value == s->name && s->layout == LAYOUT_KEPT;
-        holders[n++] = (Holder){s->value,
+        holders[n++] = (Holder){graph_name(im, s),
                                 from,
                                 im->sources[s->initializer].type,
                                 s->layout == LAYOUT_TRANSPOSED,
                                 is_original,
                                 s->readers,
-                                s->n_readers};
+                                s->n_readers,
+                                is_part ? s->part.first : 0,
+                                is_part ? s->part.blocks : NULL};
     }
     if (n == 1 && is_plain && !n_splits) return;
     state->holders = holders;
@@ -200,7 +222,7 @@ static void state_add(Import *im, const Shown *shown, bool *is_matched) {
     if (shown->layout == LAYOUT_ROWS) return;
     bool trains =
         rules_apply(im, shown->name, mark < MARK_BUFFER && !im->options->adapters, is_matched);
-    Type type = state_type(s, shown->layout);
+    Type type = state_type(s, shown);
     State state = {.name = shown->name, .cls = STATE_PARAM, .is_buffer = mark >= MARK_BUFFER};
     if (mark == MARK_LIFTED && !trains && type_elems(&s->type) <= MAX_CONSTANT_ELEMS) {
         return; /* params_value makes it a constant */
@@ -208,7 +230,8 @@ static void state_add(Import *im, const Shown *shown, bool *is_matched) {
     state.type = graph_type(im->g, type);
     bool may_train = mark != MARK_STATISTIC && mark != MARK_QUANTISED;
     state.trains = trains && may_train && !im->options->eval_only;
-    state.source = source_of(im, s, shown->layout);
+    state.source = shown->layout == LAYOUT_PART ? part_source(im, s, &shown->part)
+                                                : source_of(im, s, shown->layout);
     holders_list(im, &state);
     aliases_list(im, &state);
     graph_add_state(im->g, state);
@@ -237,6 +260,7 @@ bool params_add(Import *im) {
 }
 
 static bool is_lifted_value(Import *im, const Shown *shown) {
+    if (shown->layout == LAYOUT_PART || shown->layout == LAYOUT_PACKED) return false;
     const State *state = shown->name ? graph_state(im->g, shown->name) : NULL;
     if (!state) return true;
     if (type_elems(&im->sources[shown->initializer].type) != 1 || state->trains || state->is_buffer)
@@ -258,13 +282,42 @@ const TensorSource *state_source(const Import *im, const char *name) {
     return NULL;
 }
 
+/* The part's rows in the initializer's order, appended to `rows`. */
+static uint32_t part_rows(Import *im, const Shown *shown, Value *rows) {
+    Value v = build_state(im->g, shown->name);
+    const char *blocks = shown->part.blocks;
+    uint32_t n = blocks ? (uint32_t)strlen(blocks) : 1;
+    Type t = shown->part.type;
+    if (n == 1) rows[0] = v;
+    t.dims[0] /= n;
+    for (uint32_t k = 0; n > 1 && k < n; k++) {
+        int64_t start[MAX_RANK] = {k * t.dims[0]};
+        rows[blocks[k] - '0'] = build_slice(im->g, v, start, t.dims, NULL);
+    }
+    return n;
+}
+
+static Value packed_value(Import *im, const Shown *shown) {
+    enum { MAX_BLOCKS = 9 };
+    const Type *t = &im->sources[shown->initializer].type;
+    Value *rows = arena_alloc(im->arena, shown->n_parts * MAX_BLOCKS * sizeof *rows);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < shown->n_parts; i++)
+        n += part_rows(im, &im->shown[shown->parts + i], rows + n);
+    Value v = n > 1 ? build_concat(im->g, rows, n, 0) : rows[0];
+    return build_reshape(im->g, v, t->rank, t->dims);
+}
+
 Value shown_value(Import *im, const Shown *shown) {
     const TensorSource *s = &im->sources[shown->initializer];
     if ((!is_float(s) && shown->mark != MARK_QUANTISED) || is_lifted_value(im, shown))
         return build_const(im->g, graph_type(im->g, s->type), s->data);
+    if (shown->layout == LAYOUT_PACKED) return packed_value(im, shown);
     Value v = build_state(im->g, shown->name);
     switch (shown->layout) {
     case LAYOUT_KEPT:
+    case LAYOUT_PART:
+    case LAYOUT_PACKED:
         return v;
     case LAYOUT_TRANSPOSED:
         return build_transpose(im->g, v, (int64_t[]){1, 0});
@@ -300,14 +353,20 @@ typedef struct Behind {
     NameMap listed;
 } Behind;
 
-static void behind_param(Behind *b, const char *name) {
+static void behind_state(Behind *b, const State *s) {
     uint32_t known;
-    const State *s = shown_state(b->im, name);
     if (!s || !s->trains || names_get(&b->listed, s->name, &known)) return;
     names_set(b->im->arena, &b->listed, s->name, 1);
     if (b->n++ < MAX_NAMED)
         b->text = arena_printf(b->im->arena, "%s%s%s", b->text ? b->text : "", b->text ? ", " : "",
                                s->name);
+}
+
+static void behind_param(Behind *b, const char *name) {
+    const Shown *s = shown_find(b->im, name);
+    for (uint32_t i = 0; s && s->layout == LAYOUT_PACKED && i < s->n_parts; i++)
+        behind_state(b, graph_state(b->im->g, b->im->shown[s->parts + i].name));
+    behind_state(b, shown_state(b->im, name));
 }
 
 /* What the node reads, and the bodies and branches in its attributes. */

@@ -308,6 +308,7 @@ static void own_lists(Graph *g, State *s) {
         *h = s->holders[i];
         h->initializer = graph_str(g, h->initializer);
         h->from = str_or_null(g, h->from);
+        h->blocks = str_or_null(g, h->blocks);
         size_t bytes = 2 * h->n_readers * sizeof *h->readers;
         if (bytes) h->readers = arena_grow(g->arena, (void *)(uintptr_t)h->readers, bytes, bytes);
     }
@@ -323,6 +324,7 @@ State *graph_add_state(Graph *g, State s) {
     s.of = str_or_null(g, s.of);
     s.adapts = str_or_null(g, s.adapts);
     s.source.file = str_or_null(g, s.source.file);
+    s.source.blocks = str_or_null(g, s.source.blocks);
     if (s.n_aliases || s.n_holders) own_lists(g, &s);
     LIST_RESERVE(g->arena, g->states, g->n_states, g->cap_states);
     g->states[g->n_states++] = s;

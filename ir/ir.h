@@ -168,9 +168,10 @@ typedef enum StateClass {
     STATE_PACKED,      /* a copy of the parameter `of`, of its type and value; how its bytes lie is the library's business */
     N_STATE_CLASSES
 } StateClass;
-typedef struct WeightSource { const char *file; uint64_t offset, bytes; const void *data; bool is_transposed; } WeightSource;
+typedef struct WeightSource { const char *file; uint64_t offset, bytes; const void *data; bool is_transposed; const char *blocks; } WeightSource;
         /* file bytes (offset from its start), or data in memory where file is NULL, or neither: `fill`. is_transposed: the file
-         * holds [c, r] where the state is [r, c]; data is never transposed */
+         * holds [c, r] where the state is [r, c]. blocks, "0231": the rows are that many equal blocks, of which the state's k-th is
+         * the file's blocks[k]-th; NULL: the same. data is never turned */
 /* An initializer of the model's file that holds a parameter in a form of its own: another name, other dims, transposed. */
 typedef struct Holder {
     const char *initializer, *from;                          /* from: not in the file yet, to be made like this one. NULL with
@@ -178,6 +179,8 @@ typedef struct Holder {
     Type type;                                               /* the initializer's */
     bool is_transposed, is_original;                         /* is_original, with `from`: the file's elements, whatever was trained */
     const uint32_t *readers; uint32_t n_readers;             /* what is not in the file: pairs (node, input) of the graph that read it */
+    uint64_t first; const char *blocks;                      /* of `type`, the parameter is the elements from `first` on, its blocks of rows as
+                                                              * in WeightSource */
 } Holder;
 typedef struct State {
     const char *name;

@@ -71,8 +71,19 @@ Tensor tensor_from_bytes(Arena *arena, Type type, const void *elements) {
     return t;
 }
 
+static Tensor tensor_from_blocks(Arena *arena, Type type, const char *blocks,
+                                 const void *elements) {
+    Tensor from = tensor_from_bytes(arena, type, elements), to = {.type = type};
+    size_t n = (size_t)type_elems(&type) / strlen(blocks);
+    to.u.f = arena_alloc(arena, (n * strlen(blocks) + 1) * sizeof *to.u.f);
+    for (size_t k = 0; blocks[k]; k++)
+        memcpy(to.u.f + k * n, from.u.f + (size_t)(blocks[k] - '0') * n, n * sizeof *to.u.f);
+    return to;
+}
+
 Tensor tensor_from_source(Arena *arena, Type type, const WeightSource *s, const void *elements) {
     Type stored = type;
+    if (s->blocks) return tensor_from_blocks(arena, type, s->blocks, elements);
     if (!s->is_transposed) return tensor_from_bytes(arena, type, elements);
     stored.dims[0] = type.dims[1];
     stored.dims[1] = type.dims[0];

@@ -282,11 +282,25 @@ static void parse_loc(Parser *p) {
     p->locs[p->n_locs++] = graph_loc(p->g, loc);
 }
 
+/* A permutation of the digits from 0 on, as many as the rows are a multiple of. */
+static bool blocks(Parser *p, State *s) {
+    const Type *t = &p->g->types[s->type];
+    const char *text = s->source.blocks = name(p);
+    size_t n = text ? strlen(text) : 0;
+    if (!text) return false;
+    for (size_t k = 0; k < n; k++)
+        if (n > 9 || !memchr(text, (int)('0' + k), n)) return fail(p, "%s is no order", text);
+    if (!t->rank || t->dims[0] % (int64_t)n)
+        return fail(p, "the rows are no %u blocks", (unsigned)n);
+    return true;
+}
+
 static bool state_field(Parser *p, State *s, const char *key) {
     uint32_t bytes = 0;
     if (strcmp(key, "file") == 0) return (s->source.file = name(p)) != NULL;
     if (strcmp(key, "offset") == 0) return natural(p, &s->source.offset);
     if (strcmp(key, "bytes") == 0) return natural(p, &s->source.bytes);
+    if (strcmp(key, "blocks") == 0) return blocks(p, s);
     if (strcmp(key, "fill") == 0) return real(p, &s->fill);
     if (strcmp(key, "of") == 0) return (s->of = name(p)) != NULL;
     if (strcmp(key, "adapts") == 0) return (s->adapts = name(p)) != NULL;

@@ -127,6 +127,7 @@ static void state_print(const Graph *g, const State *s, FILE *f) {
         name_print(s->source.file, f);
         fprintf(f, " offset=%" PRIu64 " bytes=%" PRIu64 "%s", s->source.offset, s->source.bytes,
                 s->source.is_transposed ? " transposed" : "");
+        if (s->source.blocks) fprintf(f, " blocks=%s", s->source.blocks);
     } else if (s->source.data) {
         fputs(" data=", f);
         elements_print((DType)t->dtype, s->source.data, s->source.bytes, f);

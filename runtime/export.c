@@ -1,6 +1,7 @@
 /* export.c - the trained model as ONNX again: every initializer in the form in which the file has
  * it, whatever PyTorch calls the parameter and however it lays it out. What the exporter had merged
- * is written apart, and adapters are merged into the matrices beside which they stand. */
+ * is written apart, what it had packed together is put together again, and adapters are merged into
+ * the matrices beside which they stand. */
 #include "names.h"
 #include "rt_dtype.h"
 #include <stdlib.h>
@@ -18,12 +19,41 @@ static const trainc_holder *holder_of(const trainc_program *p, const char *initi
     return NULL;
 }
 
-/* Of its initializer: more than the parameter has where that stands there in every row. */
-static uint64_t holder_bytes(const trainc_step *s, const trainc_holder *h) {
-    const trainc_symbol *y = h->param ? step_symbol(s, h->param, TRAINC_SYM_PARAM) : NULL;
-    uint64_t n = y ? rt_dtype[y->dtype].bytes : 0;
-    for (uint32_t d = 0; d < h->rank; d++) n *= (uint64_t)h->dims[d];
+static uint64_t holder_elems(const trainc_holder *h) {
+    uint64_t n = 1;
+    for (int d = 0; d < h->rank; d++) n *= (uint64_t)h->dims[d];
     return n;
+}
+
+/* Puts what h's parameter has into its place in the initializer; the bytes of it, 0 where it does
+ * not fit. */
+static uint64_t put_part(Export *e, const trainc_holder *h, uint64_t bytes) {
+    const trainc_symbol *y = h->param ? step_symbol(e->step, h->param, TRAINC_SYM_PARAM) : NULL;
+    y = y ? state_weights(e->step, y) : NULL;
+    uint64_t size = y ? rt_dtype[y->dtype].bytes : 0, at = h->first * size;
+    if (!y || holder_elems(h) * size != bytes || at > bytes || y->bytes > bytes - at) return 0;
+    e->failed |= state_take(e->step, y, e->bytes) != TRAINC_OK;
+    e->failed |= adapters_merge(e->step, h->param, y, e->bytes) != TRAINC_OK;
+    uint64_t n = y->bytes / (h->blocks ? strlen(h->blocks) : 1);
+    for (uint64_t k = 0; k * n < y->bytes; k++) {
+        uint64_t to = h->blocks ? (uint64_t)(h->blocks[k] - '0') : k;
+        memcpy((char *)e->turned + at + to * n, (const char *)e->bytes + k * n, n);
+    }
+    return y->bytes;
+}
+
+/* An initializer of several parameters. */
+static const void *fetch_parts(Export *e, const char *initializer, uint64_t bytes) {
+    const trainc_program *p = e->step->program;
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < p->n_holders; i++)
+        if (strcmp(p->holders[i].initializer, initializer) == 0)
+            n += put_part(e, &p->holders[i], bytes);
+    return n == bytes ? e->turned : NULL;
+}
+
+static bool is_part(const trainc_holder *h, const trainc_symbol *y) {
+    return h->first || h->blocks || (y && holder_elems(h) * rt_dtype[y->dtype].bytes != y->bytes);
 }
 
 static const void *fetch_weight(void *user, const char *name, uint64_t bytes) {
@@ -32,6 +62,8 @@ static const void *fetch_weight(void *user, const char *name, uint64_t bytes) {
     const char *param = h ? h->param : name;
     const trainc_symbol *y = param ? step_symbol(e->step, param, TRAINC_SYM_PARAM) : NULL;
     y = y ? state_weights(e->step, y) : NULL;
+    const void *parts = h && is_part(h, y) ? fetch_parts(e, name, bytes) : NULL;
+    if (parts) return parts;
     bool is_rows = h && y && !h->n_readers && h->rank > y->rank && bytes > y->bytes && y->bytes;
     if (!y || (is_rows ? bytes % y->bytes != 0 : y->bytes != bytes)) return NULL;
     e->failed |= state_take(e->step, y, e->bytes) != TRAINC_OK;
@@ -68,8 +100,10 @@ trainc_status model_export(trainc_step *s, const char *path) {
     char *error = NULL;
     for (uint32_t i = 0; i < s->n_order; i++)
         most = s->order[i]->bytes > most ? s->order[i]->bytes : most;
-    for (uint32_t i = 0; i < p->n_holders; i++)
-        most = holder_bytes(s, &p->holders[i]) > most ? holder_bytes(s, &p->holders[i]) : most;
+    for (uint32_t i = 0; i < p->n_holders; i++) {
+        uint64_t bytes = holder_elems(&p->holders[i]) * sizeof(double);
+        most = bytes > most ? bytes : most;
+    }
     Export e = {s, malloc(most), malloc(most), false};
     onnx_split *splits = calloc(p->n_holders + 1, sizeof *splits);
     trainc_status status = TRAINC_OK;

@@ -83,6 +83,18 @@ void transpose_elements(void *to, const void *from, uint64_t first, uint64_t row
                        (const char *)from + (c * all + first + r) * size, size);
 }
 
+trainc_status state_put_blocks(trainc_step *s, const trainc_symbol *y, const void *bytes,
+                               trainc_dtype from, const char *blocks) {
+    if (!blocks) return state_put(s, y, bytes, from);
+    uint64_t n = y->bytes / rt_dtype[y->dtype].bytes / strlen(blocks);
+    trainc_status r = TRAINC_OK;
+    for (uint64_t k = 0; blocks[k] && r == TRAINC_OK; k++) {
+        uint64_t at = (uint64_t)(blocks[k] - '0') * n;
+        r = state_put_range(s, y, k * n, n, (const char *)bytes + at * rt_dtype[from].bytes, from);
+    }
+    return r;
+}
+
 trainc_status state_put_transposed(trainc_step *s, const trainc_symbol *y, const void *bytes,
                                    trainc_dtype from) {
     uint64_t all = (uint64_t)y->dims[0], columns = (uint64_t)y->dims[1];

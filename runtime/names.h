@@ -15,6 +15,8 @@ const onnx_tensor *name_initializer(const trainc_step *, const onnx_tensors *, c
 /* state_put_transposed - as state_put, from the elements of the transpose: y is [r, c], bytes hold [c, r].
  *   cost  one pass in pieces of a few MiB; errors  TRAINC_NO_MEMORY and state_put's */
 trainc_status state_put_transposed(trainc_step *, const trainc_symbol *y, const void *bytes, trainc_dtype from);
+/* state_put_blocks - as state_put, from equal blocks of rows in another order: y's k-th is the blocks[k]-th of bytes; NULL: the same. */
+trainc_status state_put_blocks(trainc_step *, const trainc_symbol *y, const void *bytes, trainc_dtype from, const char *blocks);
 /* model_export - `trainc run --export`: the program's own model with the step's weights, at `path`; see onnx_wire_export. */
 trainc_status model_export(trainc_step *, const char *path);
 /* transpose_elements - `to` [rows, columns] from `from` [columns, rows], `size` bytes an element; `first` .. `first + rows` of

@@ -130,6 +130,9 @@ static trainc_status load_file(trainc_step *s, uint32_t file) {
                           s->program->files[file], y->name);
         else if (y->is_transposed)
             r = state_put_transposed(s, y, map.bytes + y->file_offset, (trainc_dtype)y->dtype);
+        else if (y->blocks)
+            r = state_put_blocks(s, y, map.bytes + y->file_offset, (trainc_dtype)y->dtype,
+                                 y->blocks);
         else
             r = put(s, y, map.bytes + y->file_offset);
     }
@@ -167,22 +170,23 @@ static trainc_status check_same(trainc_step *s, const trainc_symbol *y, const on
                      fail_dims(want, sizeof want, rank, dims));
 }
 
-static trainc_status put_turned(trainc_step *s, const trainc_symbol *y, const void *bytes, int from,
-                                bool is_transposed) {
-    return is_transposed ? state_put_transposed(s, y, bytes, (trainc_dtype)from)
-                         : state_put(s, y, bytes, (trainc_dtype)from);
+static trainc_status put_turned(trainc_step *s, const trainc_symbol *y, const char *bytes, int from,
+                                const trainc_holder *h) {
+    trainc_dtype dtype = (trainc_dtype)from;
+    if (!h) return state_put(s, y, bytes, dtype);
+    if (h->is_transposed) return state_put_transposed(s, y, bytes, dtype);
+    return state_put_blocks(s, y, bytes + h->first * rt_dtype[dtype].bytes, dtype, h->blocks);
 }
 
 static trainc_status put_initializer(trainc_step *s, const trainc_symbol *y, const onnx_tensor *t,
                                      const trainc_holder *h) {
     FileMap map;
-    bool is_transposed = h && h->is_transposed;
-    if (!t->file) return put_turned(s, y, t->data, t->dtype, is_transposed);
+    if (!t->file) return put_turned(s, y, t->data, t->dtype, h);
     trainc_status r = file_map(&map, t->file, TRAINC_BAD_MODEL, &s->fail);
     if (r != TRAINC_OK) return r;
     r = t->offset > map.n || t->bytes > map.n - t->offset
             ? STEP_FAIL(s, TRAINC_BAD_MODEL, "%s is too short for %s", t->file, y->name)
-            : put_turned(s, y, map.bytes + t->offset, t->dtype, is_transposed);
+            : put_turned(s, y, (const char *)map.bytes + t->offset, t->dtype, h);
     file_unmap(&map);
     return r;
 }

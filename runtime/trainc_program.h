@@ -21,6 +21,7 @@ typedef struct trainc_symbol {
     const void *data;                 /* initial bytes inside the library, or NULL */
     int32_t batch_axis;               /* INPUT: where samples lie; -1 none */
     int64_t index_limit;              /* INPUT: values must lie in [-limit, limit), or be ignore_index for labels; 0: any */
+    const char *blocks;               /* "0231": of that many equal blocks of rows the k-th is the file's blocks[k]-th; NULL: the same */
 } trainc_symbol;
 
 typedef struct trainc_arg { const char *scalar; uint64_t offset, bytes; uint8_t dtype, access; int64_t stride[TRAINC_LOOPS]; } trainc_arg;
@@ -67,12 +68,13 @@ typedef struct trainc_plan {          /* per target kind: "cpu" or "hip" */
 /* Names. An alias is another name of a parameter in PyTorch's state_dict (tied matrices). A holder is an initializer of the model's
  * file that holds a parameter under another name or in another form; with `from` it is none yet: an export makes it like `from` and
  * has the nodes of `readers`, pairs (node, input) of the graph, read it (`param` NULL: with the elements of `from` as they were). Readers without `from`: an initializer made
- * anew, a bias that the exporter dropped for being zeros. A parameter without a row is the initializer of its name. */
+ * anew, a bias that the exporter dropped for being zeros. Several rows of one initializer, without `from`: each is a part of it. A parameter without a row is the initializer of its name. */
 typedef struct trainc_alias { const char *name, *param; } trainc_alias;
 typedef struct trainc_holder {
     const char *initializer, *from, *param;
     uint8_t is_transposed, rank; int64_t dims[8];   /* the initializer's */
     const uint32_t *readers; uint32_t n_readers;    /* pairs */
+    uint64_t first; const char *blocks;             /* the parameter is the elements from `first` on; blocks as trainc_symbol's */
 } trainc_holder;
 
 /* A low-rank adapter: beside the matrix `param` stands scale * B A; a [rank, in] and b [out, rank] are parameters, too. */

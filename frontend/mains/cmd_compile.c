@@ -197,11 +197,15 @@ static void print_plan(const Options *o, const Steps *s) {
 }
 
 /* Other names of the parameter, and where the model's file has it. */
-static void print_names(const State *s) {
+static void print_names(const State *s, int64_t n_elems) {
     for (uint32_t i = 0; i < s->n_aliases; i++) printf(" = %s", s->aliases[i]);
     for (uint32_t i = 0; i < s->n_holders; i++)
         if (s->holders[i].from)
             printf(", split from %s", s->holders[i].from);
+        else if (s->holders[i].first || s->holders[i].blocks ||
+                 type_elems(&s->holders[i].type) != n_elems)
+            printf(", in the file as rows of %s%s", s->holders[i].initializer,
+                   s->holders[i].blocks ? ", gates in ONNX's order" : "");
         else if (s->holders[i].is_transposed)
             printf(", in the file as %s, transposed", s->holders[i].initializer);
         else if (strcmp(s->holders[i].initializer, s->name))
@@ -223,7 +227,7 @@ static void print_parameters(const Graph *g) {
         for (uint32_t d = 0; d < t->rank; d++)
             printf("%s%lld", d ? ", " : "", (long long)t->dims[d]);
         printf("] %s", st->name);
-        print_names(st);
+        print_names(st, type_elems(t));
     }
 }
 

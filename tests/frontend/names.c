@@ -45,6 +45,26 @@ Test(names, a_folded_matrix_has_the_modules_name_and_pytorchs_layout) {
     }
 }
 
+Test(names, what_recurrent_layers_pack_is_the_modules_parameters) {
+    const char *const files[] = {NAMES("steps/recurrent/model_dynamo"),
+                                 NAMES("steps/recurrent/model_ts")};
+    for (int i = 0; i < 2; i++) {
+        Model m = import_good((ImportOptions){.path = files[i], DIMS({"batch", 4})});
+        has_shape(&m, "lstm.weight_ih_l0", 12, 8);
+        has_shape(&m, "lstm.weight_ih_l1_reverse", 12, 6);
+        has_shape(&m, "lstm.bias_hh_l1", 12, 0);
+        has_shape(&m, "inner.first.weight_hh_l1", 12, 4);
+        has_shape(&m, "rnn.weight_hh_l0", 3, 3);
+        cr_assert(!graph_state(m.graph, "inner.first.bias_ih_l0"));
+        cr_assert_str_eq(find(&m, "lstm.weight_hh_l1_reverse")->source.blocks, "0231");
+        cr_assert_str_eq(find(&m, "inner.second.bias_hh_l0")->source.blocks, "102");
+        const Holder *h = find(&m, "lstm.bias_hh_l0_reverse")->holders;
+        cr_assert(h->first == 36 && type_elems(&h->type) == 48, "the last of four vectors of 12");
+        cr_assert(is_silent(&m, N_NAMES) && is_silent(&m, N_LOST));
+        model_free(&m);
+    }
+}
+
 Test(names, a_tied_matrix_is_one_parameter_with_every_name_of_the_state_dict) {
     const char *const files[] = {NAMES("steps/tied/model_dynamo"), NAMES("steps/tied/model_ts")};
     for (int i = 0; i < 2; i++) {

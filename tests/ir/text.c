@@ -10,6 +10,7 @@ static const char whole[] =
     "state w : f32[4,3] param trains file=w.bin offset=128 bytes=48\n"
     "state running : f32[3] param buffer data=[0.100000001, -0, 1e+30]\n"
     "state m.w : f32[4,3] optimizer fill=0.1 of=w\n"
+    "state packed : f32[4,3] param file=w.bin offset=176 bytes=48 blocks=1302\n"
     "state odd : f16[2] master data=[0.3335, inf]\n"
     "input x : f32[2,4] batch=0 loc=1\n"
     "input \"ids:0\" : i64[2] batch=0 limit=10\n"
@@ -127,6 +128,8 @@ Test(text, errors_name_the_line_and_what_is_wrong) {
         {"state w : f32[2] frob", "t:1: a class of state expected\n"},
         {"state w : f32[2] param frob", "t:1: a state is not frob\n"},
         {"state w : f32[2] param frob=1", "t:1: a state has no frob\n"},
+        {"state w : f32[2] param blocks=11", "t:1: 11 is no order\n"},
+        {"state w : f32[2] param blocks=102", "t:1: the rows are no 3 blocks\n"},
         {"state w : f32[2] param data=[1]", "t:1: 4 bytes do not fill the state\n"},
         {"state w : f32[2] param\nstate w : f32[2] param", "t:2: state w is declared twice\n"},
         {"input x : f32[2]\ninput x : f32[2]", "t:2: input x is declared twice\n"},

@@ -122,6 +122,28 @@ class Cells(nn.Module):
         return self.head(h)
 
 
+class Recurrent(nn.Module):
+    """recurrent layers, whose matrices and biases ONNX packs, with its gates in another order"""
+    class Inner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.GRU(6, 4, num_layers=2, bias=False, batch_first=True)
+            self.second = nn.GRU(4, 3, batch_first=True)
+
+        def forward(self, x):
+            return self.second(self.first(x)[0])[0]
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(D, 3, num_layers=2, bidirectional=True, batch_first=True)
+        self.inner = Recurrent.Inner()
+        self.rnn = nn.RNN(3, 3, batch_first=True)
+        self.head = nn.Linear(3, 4)
+
+    def forward(self, x):
+        return self.head(self.rnn(self.inner(self.lstm(x)[0]))[0])
+
+
 def inputs(name):
     r = np.random.default_rng(7)
     if name == "tied":
@@ -130,11 +152,11 @@ def inputs(name):
         return r.normal(size=(4, 2, 5, 5)).astype(np.float32), r.integers(0, 3, 4)
     if name == "cells":
         return r.normal(size=(4, 3, D)).astype(np.float32), r.integers(0, 3, 4)
-    return r.normal(size=(4, 6, D)).astype(np.float32), r.integers(0, {"copied": 5, "scaled": 4}[name], (4, 6))
+    return r.normal(size=(4, 6, D)).astype(np.float32), r.integers(0, {"copied": 5, "scaled": 4, "recurrent": 4}[name], (4, 6))
 
 
 LOST = {"scaled": ["scale"]}  # a scale of 1
-MODULES = {"copied": Copied, "tied": Tied, "grouped": Grouped, "scaled": Scaled, "cells": Cells}
+MODULES = {"copied": Copied, "tied": Tied, "grouped": Grouped, "scaled": Scaled, "cells": Cells, "recurrent": Recurrent}
 
 
 def step(model, x, labels):
