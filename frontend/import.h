@@ -103,8 +103,8 @@ bool node_from_pytorch(const ImportNode *);
 bool node_unbiased_variance(const ImportNode *); /* of the running variance: --bn-variance, else
                                                     whether PyTorch made the model */
 int64_t node_padding_row(
-    ImportNode *,
-    Value table); /* the row that PyTorch trains through no lookup (padding_idx); -1: none */
+    ImportNode *, Value table,
+    bool *is_guess); /* the row that PyTorch trains through no lookup (padding_idx); -1: none */
 
 /* every C importer, declared from the table */
 #define LATEST INT64_MAX

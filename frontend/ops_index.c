@@ -35,10 +35,11 @@ void import_gather(ImportNode *n) {
     if (!index_axis(n, &axis)) return;
     Value idx = node_index(n, n->in[1], node_type(n, n->in[0])->dims[axis]);
     n->out[0] = idx ? build_gather(n->g, n->in[0], idx, axis) : 0;
-    int64_t padding = n->out[0] && n->training && axis == 0 ? node_padding_row(n, n->in[0]) : -1;
+    bool is_guess = true, is_sought = n->out[0] && n->training && axis == 0;
+    int64_t padding = is_sought ? node_padding_row(n, n->in[0], &is_guess) : -1;
     if (padding < 0 || node_known(n, idx, &known)) return;
     n->out[0] = without_padding(n, n->out[0], idx, padding);
-    diag_add(n->g, N_PADDING, 0, (long long)padding, attr_s(n->g, n->in[0], A_NAME));
+    if (is_guess) diag_add(n->g, N_PADDING, 0, (long long)padding, attr_s(n->g, n->in[0], A_NAME));
 }
 
 void import_gather_elements(ImportNode *n) {

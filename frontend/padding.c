@@ -1,12 +1,36 @@
 /* padding.c - which row of an embedding table is PyTorch's padding_idx.
  *
  * nn.Embedding(padding_idx=i) reads row i like any other but gives it no gradient through the
- * lookup (a tied head still does). The ONNX file does not say so; what remains is that such a row
- * starts as zeros. A table of a PyTorch model of which exactly one of the rows that are used for
- * padding, the first four and the last, holds zeros alone is taken for one. Reading five rows costs
- * nothing, whatever the table's size. */
+ * lookup (a tied head still does). Dynamo's metadata have the index, "aten.embedding.default](args
+ * =
+ * (%weight, %ids, 0), ..". Other files do not say so; what remains is that such a row starts as
+ * zeros. A table of a PyTorch model of which exactly one of the rows that are used for padding, the
+ * first four and the last, holds zeros alone is taken for one. Reading five rows costs nothing,
+ * whatever the table's size. */
 #include "context.h"
+#include <stdlib.h>
 #include <string.h>
+
+static const char fx_key[] = "pkg.torch.onnx.fx_node";
+enum { NODE_METADATA = 9, NOT_TOLD = -2 };
+
+/* The index that the traced operation has; -1: it has none; NOT_TOLD where there is no metadata. */
+static int64_t row_traced(const ImportNode *n) {
+    static const char call[] = "aten.embedding.default](args = (";
+    const char *text =
+        n->proto->base.n_unknown_fields
+            ? metadata_find(n->im->file->arena, &n->proto->base, NODE_METADATA, fx_key)
+            : NULL;
+    const char *at = text ? strstr(text, call) : NULL;
+    if (!at) return NOT_TOLD;
+    at += strlen(call);
+    for (int i = 0; i < 2; i++) {
+        at += strcspn(at, ",)");
+        if (*at != ',') return -1;
+        at++;
+    }
+    return strtoll(at, NULL, 10);
+}
 
 static bool row_is_zero(const TensorSource *s, int64_t row, uint64_t row_bytes) {
     const unsigned char *at = (const unsigned char *)s->data + (uint64_t)row * row_bytes;
@@ -15,7 +39,10 @@ static bool row_is_zero(const TensorSource *s, int64_t row, uint64_t row_bytes) 
     return true;
 }
 
-int64_t node_padding_row(ImportNode *n, Value table) {
+int64_t node_padding_row(ImportNode *n, Value table, bool *is_guess) {
+    int64_t traced = row_traced(n);
+    *is_guess = traced == NOT_TOLD;
+    if (!*is_guess) return traced < node_type(n, table)->dims[0] ? traced : -1;
     if (!node_from_pytorch(n) || graph_op(n->g, table) != OP_state ||
         node_type(n, table)->rank != 2)
         return -1;

@@ -219,6 +219,11 @@ def padding():
     for name, producer in (("padding", "pytorch"), ("padding_other", "tool")):
         save(name, [node("Gather", ["table", "ids"], ["y"])], [info("ids", ["batch", 3], INT64)], [info("y", ["batch", 3, 4])], [raw("table", table)],
              producer=producer)
+    for name, index in (("padding_traced", ", 2"), ("padding_none", "")):    # what dynamo's metadata say, whatever the rows hold
+        lookup = node("Gather", ["table", "ids"], ["y"])
+        lookup.metadata_props.add(key="pkg.torch.onnx.fx_node", value="%y : [num_users=1] = call_function[target=torch.ops.aten.embedding.default]"
+                                  f"(args = (%p_table, %ids{index}), kwargs = {{}})")
+        save(name, [lookup], [info("ids", ["batch", 3], INT64)], [info("y", ["batch", 3, 4])], [raw("table", table)], producer="pytorch")
 
 
 def geometry():

@@ -26,3 +26,19 @@ Test(padding, another_producer_has_no_such_rule) {
     cr_assert_eq(count_op(m.graph, ENTRY_MICRO, OP_detach), 0);
     model_free(&m);
 }
+
+Test(padding, dynamo_tells_the_row) {
+    Model m = import_good((ImportOptions){.path = MODEL("padding_traced"), DIMS({"batch", 2})});
+    cr_assert_eq(count_op(m.graph, ENTRY_MICRO, OP_detach), 1);
+    cr_assert_eq(m.graph->diags.n, 0, "that is no guess");
+    Value y = graph_root(m.graph, ENTRY_MICRO, false, "y")->value;
+    cr_assert_eq(graph_op(m.graph, y), OP_where);
+    model_free(&m);
+}
+
+Test(padding, a_row_of_zeros_trains_where_dynamo_tells_that_there_is_none) {
+    Model m = import_good((ImportOptions){.path = MODEL("padding_none"), DIMS({"batch", 2})});
+    cr_assert_eq(count_op(m.graph, ENTRY_MICRO, OP_detach), 0);
+    cr_assert_eq(m.graph->diags.n, 0);
+    model_free(&m);
+}
