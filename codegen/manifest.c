@@ -28,8 +28,9 @@ static void manifest_dims(Text *out, const Type *t) {
 }
 
 static const char *symbol_class(const Buffer *b, const Symbol *s) {
-    static const char *const of_state[N_STATE_CLASSES] = {"parameter", "master",  "optimizer",
-                                                          "gradient",  "counter", "packed"};
+    static const char *const of_state[N_STATE_CLASSES] = {
+        [STATE_PARAM] = "parameter",   [STATE_MASTER] = "master",   [STATE_OPTIMIZER] = "optimizer",
+        [STATE_GRADIENT] = "gradient", [STATE_COUNTER] = "counter", [STATE_PACKED] = "packed"};
     switch (s->cls) {
     case SYMBOL_STATE:
         return of_state[s->state->cls];

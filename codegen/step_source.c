@@ -188,8 +188,9 @@ static void print_symbol_data(Text *out, const StepTable *t, const char *kind) {
 static void print_symbol(Text *out, const StepTable *t, const char *kind, uint32_t i,
                          const char *const *files, uint32_t n_files) {
     static const char *const cls[] = {"INPUT", "OUTPUT", "CONST"};
-    static const char *const state_cls[N_STATE_CLASSES] = {"PARAM",    "MASTER",  "OPTIMIZER",
-                                                           "GRADIENT", "COUNTER", "PACKED"};
+    static const char *const state_cls[N_STATE_CLASSES] = {
+        [STATE_PARAM] = "PARAM",       [STATE_MASTER] = "MASTER",   [STATE_OPTIMIZER] = "OPTIMIZER",
+        [STATE_GRADIENT] = "GRADIENT", [STATE_COUNTER] = "COUNTER", [STATE_PACKED] = "PACKED"};
     const Buffer *b = &t->plan->buffers[i];
     const Type *type = &t->g->types[b->type];
     Symbol s;

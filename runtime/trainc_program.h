@@ -7,7 +7,7 @@ extern "C" {
 #endif
 enum { TRAINC_ABI = 4, TRAINC_LOOPS = 2 /* one within the other */ };
 typedef enum trainc_symbol_class { TRAINC_SYM_PARAM, TRAINC_SYM_MASTER, TRAINC_SYM_OPTIMIZER, TRAINC_SYM_GRADIENT, TRAINC_SYM_COUNTER, TRAINC_SYM_PACKED,
-    TRAINC_SYM_INPUT, TRAINC_SYM_OUTPUT, TRAINC_SYM_CONST } trainc_symbol_class;   /* the first six: the order of StateClass */
+    TRAINC_SYM_INPUT, TRAINC_SYM_OUTPUT, TRAINC_SYM_CONST } trainc_symbol_class;   /* the first six: the lasting classes of ir.h's StateClass */
 
 typedef struct trainc_symbol {
     const char *name;                 /* CONST: "" */
