@@ -51,16 +51,20 @@ static void expect_equal(const char *name, const Tensor *got, const Tensor *want
     cr_assert(got, "%s is missing", name);
     cr_assert(want, "nothing is known of %s", name);
     cr_assert(dims_equal(&got->type, &want->type), "%s has other dims", name);
+    bool is_float = dtype_info[want->type.dtype].cls == CLASS_FLT;
     double scale = 1e-3;
-    if (dtype_info[want->type.dtype].cls != CLASS_FLT) {
-        for (int64_t i = 0; i < type_elems(&want->type); i++)
-            cr_expect_eq(got->u.i[i], want->u.i[i], "%s[%lld]", name, (long long)i);
-        return;
-    }
-    for (int64_t i = 0; i < type_elems(&want->type); i++) scale = fmax(scale, fabs(want->u.f[i]));
+    for (int64_t i = 0; is_float && i < type_elems(&want->type); i++)
+        if (isfinite(want->u.f[i])) scale = fmax(scale, fabs(want->u.f[i]));
     for (int64_t i = 0; i < type_elems(&want->type); i++)
-        cr_expect(fabs(got->u.f[i] - want->u.f[i]) <= tolerance * scale,
-                  "%s[%lld] is %.9g, not %.9g", name, (long long)i, got->u.f[i], want->u.f[i]);
+        if (!is_float)
+            cr_expect_eq(got->u.i[i], want->u.i[i], "%s[%lld] is %lld, not %lld", name,
+                         (long long)i, (long long)got->u.i[i], (long long)want->u.i[i]);
+        else if (!isfinite(want->u.f[i]))
+            cr_expect(got->u.f[i] == want->u.f[i] || (isnan(got->u.f[i]) && isnan(want->u.f[i])),
+                      "%s[%lld] is %g, not %g", name, (long long)i, got->u.f[i], want->u.f[i]);
+        else
+            cr_expect(fabs(got->u.f[i] - want->u.f[i]) <= tolerance * scale,
+                      "%s[%lld] is %.9g, not %.9g", name, (long long)i, got->u.f[i], want->u.f[i]);
 }
 
 uint32_t known_results(Known *k, double tolerance) {
