@@ -75,7 +75,7 @@ static void count_samples(RoiAlign *r, int axis, int64_t ratio) {
     r->samples[axis] = 1;
     for (int64_t i = 0; i < type_elems(&t.type); i++)
         if (t.u.f[i] > (double)r->samples[axis])
-            r->samples[axis] = t.u.f[i] < MAX_BINS ? (int64_t)t.u.f[i] : MAX_BINS + 1;
+            r->samples[axis] = t.u.f[i] < (double)MAX_BINS ? (int64_t)t.u.f[i] : MAX_BINS + 1;
     if (r->samples[axis] > MAX_BINS) r->samples[axis] = -1; /* absurd boxes: any number */
 }
 

@@ -208,7 +208,7 @@ static bool solve_factors(Matcher *m, const Factors *f, const Goal *rest);
 /* One constant of few bits is compared after rounding what it would have to be. */
 static bool constants_fit(const Factors *f) {
     if (is_near(f->found, f->wanted)) return true;
-    if (!f->coarse.value || !f->found || !f->wanted) return false;
+    if (f->coarse.value == 0 || f->found == 0 || f->wanted == 0) return false;
     double others = f->is_divisor ? f->found * f->coarse.value : f->found / f->coarse.value;
     return number_fits(&f->coarse, f->is_divisor ? others / f->wanted : f->wanted / others);
 }
@@ -217,7 +217,7 @@ static bool constants_fit(const Factors *f) {
 static bool take_constant(Factors *f, const Number *n, bool is_divisor) {
     f->found = is_divisor ? f->found / n->value : f->found * n->value;
     if (!is_coarse(n) || n->value * 2 == floor(n->value * 2)) return true; /* said exactly */
-    if (f->coarse.value) return false;
+    if (f->coarse.value != 0) return false;
     f->coarse = *n;
     f->is_divisor = is_divisor;
     return true;

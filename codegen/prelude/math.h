@@ -309,8 +309,8 @@ TC_FN float tc_load_f8(uint32_t code, uint32_t sign, int man, int least, uint32_
     const uint32_t magnitude = code & (sign ? sign - 1u : 0xffu), e = magnitude >> man, m = magnitude & ((1u << man) - 1u);
     const float normal = tc_float(((e + (uint32_t)(least + 126)) << 23) | (m << (23 - man)));
     const float small = sign ? (float)m * tc_float((uint32_t)(least - man + 127) << 23) : tc_float(0x00400000u);
-    const float x = e == 0 ? small : normal, odd = (above != nan) & (magnitude == above) ? INFINITY : NAN;
-    const float y = magnitude > largest ? odd : (code == nan) & (above > largest) ? NAN : x;
+    const float x = e == 0 ? small : normal, odd = ((above != nan) & (magnitude == above)) ? INFINITY : NAN;
+    const float y = magnitude > largest ? odd : ((code == nan) & (above > largest)) ? NAN : x;
     return (code & sign) != 0 ? -y : y;
 }
 TC_FN uint8_t tc_to_f8(float x, uint32_t sign, int man, int least, uint32_t largest, uint32_t above, uint32_t nan)
